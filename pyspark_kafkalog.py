@@ -1,4 +1,4 @@
-"""Spark 4 imports every top-level module named pyspark_*: through this one it finds `format("kafkalog")` by itself."""
+"""Makes `format("kafkalog")` known to Spark 4, which imports each top-level module that is named pyspark_*."""
 
 from kafkalog.spark.source import KafkalogDataSource as DefaultSource
 

@@ -1,10 +1,10 @@
-"""Spark reads and writes Kafka log directories: `format("kafkalog")`, with the columns and options of its Kafka source
-and sink.
+"""Reads and writes Kafka log directories in Spark with `format("kafkalog")`, which has the columns and options of
+Spark's Kafka source and sink.
 
-`source`, `streaming`, `tasks` and `writing` are what Spark sees, through `pyspark_kafkalog`.  The rest knows nothing of
-pyspark: `options` and `triggers` say what is wanted, `planning` makes ranges of it, `followed` looks at partitions
-again and again, `offsets` are the checkpoint's; `write_options`, `staging` and `committing` are the sink's; `tables`
-says what a table of a catalog keeps of its options.
+Spark sees `source`, `streaming`, `tasks` and `writing`, through `pyspark_kafkalog`.  The other modules do not depend on
+Spark sessions.  `options` and `triggers` parse what the user wants, `planning` turns it into offset ranges, `followed`
+watches partitions between triggers, and `offsets` reads and writes checkpoints.  `write_options`, `staging` and
+`committing` belong to the sink.  `tables` decides which options a catalog table keeps.
 """
 
 from __future__ import annotations

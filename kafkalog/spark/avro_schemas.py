@@ -1,4 +1,5 @@
-"""One text for an Avro schema and those that it refers to: Spark's `from_avro` takes a single one."""
+"""Merges an Avro schema and the schemas that it references into one text, since Spark's `from_avro` accepts only
+one."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ NAMED = frozenset(("record", "error", "enum", "fixed"))
 
 
 def whole_schema(schema: Schema) -> str:
-    """The schema's text, with each type that it refers to defined where it is first used.  IllegalArgumentException
-    for what is no JSON."""
+    """Returns the schema's text, with each referenced type defined where it is first used.
+
+    Raises IllegalArgumentException if a schema is not JSON.
+    """
     parsed = _parsed(schema.content, f"schema {schema.schema_id}")
     if not schema.named:
         return json.dumps(parsed)
@@ -31,7 +34,7 @@ def _parsed(content: str | bytes, what: str) -> Any:
     try:
         return json.loads(content)
     except ValueError as error:
-        raise IllegalArgumentException(f"{what} is no schema of Avro: {error}", hint="expected its JSON") from None
+        raise IllegalArgumentException(f"{what} is not an Avro schema: {error}", hint="expected JSON") from None
 
 
 def _full_name(schema: dict[str, Any], namespace: str) -> str:
@@ -43,7 +46,8 @@ def _full_name(schema: dict[str, Any], namespace: str) -> str:
 
 
 def _whole(schema: Any, namespace: str, named: dict[str, Any], defined: set[str]) -> Any:
-    """`schema`, a part of one, in a namespace; `defined`: the names that have been."""
+    """Expands `schema`, which is a part of a schema, in a namespace; `defined` has the names that are defined
+    already."""
     if isinstance(schema, list):
         return [_whole(each, namespace, named, defined) for each in schema]
     if isinstance(schema, str):
@@ -53,7 +57,7 @@ def _whole(schema: Any, namespace: str, named: dict[str, Any], defined: set[str]
         found = named.get(full, named.get(schema))
         if found is None or not isinstance(found, dict):
             return schema
-        # Where it has no namespace it has none here either, and does not inherit one.
+        # A referenced schema without a namespace has none here either: it must not inherit one.
         own = found if "." in str(found.get("name", "")) or "namespace" in found else {**found, "namespace": ""}
         return own["name"] if _full_name(own, "") in defined else _whole(own, "", named, defined)
     if not isinstance(schema, dict):

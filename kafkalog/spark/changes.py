@@ -1,9 +1,9 @@
-"""Option `changes`: its columns, what goes with it, and what a log still knows below the start of a range.
+"""Option `changes`: its columns, the options that it excludes, and what a log still knows before the start of a range.
 
-A cleaner removes a record once its key has a newer one below the offset that it has cleaned up to, which
-`cleaner-offset-checkpoint` tells; retention and deleteRecords remove what lies below the log's start.  Where one of
-them went over the log, a key without a value before the start may have had one, and its change is `upsert`, not
-`insert`.  `planning` plans a partition from its log's start on, `tasks` reads it by `_face.changes`.
+A cleaner removes a record once its key has a newer record below the offset that the cleaner has reached, which is in
+`cleaner-offset-checkpoint`.  Retention and deleteRecords remove the records before the log start offset.  If one of
+them has removed records, a key without a value before the start may have had one, so its change is `upsert`, not
+`insert`. `planning` plans a partition from its log start offset, and `tasks` reads it with `_face.changes`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.spark.places import files_of
 
-# Beside the columns that the source has anyway.
+# In addition to the columns of every read.
 COLUMN_TYPES = {"changeType": "string", "valueBefore": "binary", "offsetBefore": "bigint"}
 
 
 class Known(NamedTuple):
-    """`is_whole`: nothing below the start that was the last record of its key there has gone; `cleaned`: the offset
-    that a cleaner has come to."""
+    """What a log still has before the start of a range.
+
+    `is_whole`: the last record of each key before the start still exists.  `cleaned`: the offset that a cleaner has
+    reached.
+    """
 
     is_whole: bool
     cleaned: int
 
 
 def known_below(seen: Snapshot, start: int) -> Known:
-    """What the log has of the records below `start`, as its directory's files tell."""
+    """Reads from the directory's files how much the log still has of the records before `start`."""
     log_dir = os.path.dirname(seen.directory)
     lines = CheckpointLines(log_dir, files_of(log_dir))
     told = lines.told(names.CLEANER_OFFSET_CHECKPOINT_FILE, seen.topic_partition)
@@ -41,24 +44,26 @@ def known_below(seen: Snapshot, start: int) -> Known:
 
 
 def check_options(given: Mapping[str, str], *, latest: bool, streaming: bool) -> None:
-    """IllegalArgumentException for what makes no sense beside `changes`; names are in lower case."""
+    """Raises IllegalArgumentException if an option cannot be combined with `changes`; names are in lower case."""
     if streaming:
         raise IllegalArgumentException(
-            "option changes is not valid in streaming queries: what became of a key is known where the query ends",
-            hint="a stream hands out every change; or read batches from where the last one ended",
+            "option changes is not valid in streaming queries: the change of a key is known only at the end of a range",
+            hint="read the stream without changes, which returns every record; or run batches",
         )
     if latest:
-        raise IllegalArgumentException("options latest and changes are given", hint="leave one out")
+        raise IllegalArgumentException(
+            "options latest and changes are both given", hint="leave one out: latest keeps the last record of each key"
+        )
     for name in ("startTime", "endTime"):
         if name.lower() in given:
             raise IllegalArgumentException(
-                f"option {name} is given beside changes, which are those between two offsets",
-                hint="startingTimestamp and endingTimestamp name the offsets by times",
+                f"option {name} is not valid with changes, which compares two offsets",
+                hint="use startingTimestamp and endingTimestamp, which find the offsets by time",
             )
 
 
 def check_columns(columns: Sequence[str], *, changes: bool) -> None:
-    """IllegalArgumentException for a column that there is with `changes` alone."""
+    """Raises IllegalArgumentException for a column that only `changes` has."""
     odd = [name for name in columns if name in COLUMN_TYPES and not changes]
     if odd:
-        raise IllegalArgumentException(f"there is no column {odd[0]!r}", hint="it is there with option changes=true")
+        raise IllegalArgumentException(f"there is no column {odd[0]!r}", hint="set option changes=true to have it")

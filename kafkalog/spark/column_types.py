@@ -1,8 +1,8 @@
-"""The source's columns as Spark's types, which mean the same in every session.
+"""The source's columns as Spark types, which mean the same in every session.
 
-A text such as "timestamp timestamp" is read by the session's settings (`spark.sql.timestampType`); these types are not.
-A schema of the user's may say `not null`, and Spark compares what tasks return with that, so the tasks' record batches
-say it as well.
+The meaning of a text such as "timestamp timestamp" depends on the session's settings (`spark.sql.timestampType`); these
+types do not depend on it.  A schema that the user gives may say `not null`.  Spark compares it with the schema of what
+tasks return, so the record batches of the tasks say it as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ TYPES: Mapping[str, DataType] = {
 
 
 def struct_of(columns: Mapping[str, str], kept: Mapping[str, str] | None = None) -> StructType:
-    """The schema of columns by name and simple type; the last one has the options that a table is to keep."""
+    """Builds the schema of columns from names and simple types; the last column carries the options that a table
+    keeps."""
     last = list(columns)[-1]
     return StructType(
         [
@@ -49,22 +50,22 @@ def struct_of(columns: Mapping[str, str], kept: Mapping[str, str] | None = None)
 
 
 def not_null_of(schema: StructType) -> frozenset[str]:
-    """The columns that a schema says are never null."""
+    """Returns the names of the columns that a schema declares `not null`."""
     return frozenset(column.name for column in schema.fields if not column.nullable)
 
 
 def check_nested(column: StructField) -> None:
-    """IllegalArgumentException for a `not null` within a column's type."""
+    """Raises IllegalArgumentException if a column's type has a `not null` inside it."""
     kind = TYPES[column.dataType.simpleString()]
     if column.dataType != kind:
         raise IllegalArgumentException(
-            f"column {column.name} says `not null` within its type",
-            hint=f"expected {column.name} {kind.simpleString()}, which may have `not null` behind it",
+            f"column {column.name} has a `not null` inside its type",
+            hint=f"expected {column.name} {kind.simpleString()}, with `not null` only after the whole type",
         )
 
 
 def promised(batches: Iterator[Any], not_null: frozenset[str]) -> Iterator[Any]:
-    """The Arrow record batches with those columns declared not null.  IllegalArgumentException if one has a null."""
+    """Declares the given columns of the Arrow batches not null.  Raises IllegalArgumentException if one has a null."""
     if not not_null:
         return batches
     return (_declared(batch, not_null) for batch in batches)
@@ -77,7 +78,7 @@ def _declared(batch: Any, not_null: frozenset[str]) -> Any:
     for field, column in zip(fields, batch.columns, strict=True):
         if not field.nullable and column.null_count:
             raise IllegalArgumentException(
-                f"a record has no {field.name}, the schema says that the column is not null",
-                hint=f"leave `not null` out of the schema, or read with the condition {field.name} IS NOT NULL",
+                f"a record has no {field.name}, but the schema declares the column not null",
+                hint=f"leave `not null` out of the schema, or filter with {field.name} IS NOT NULL",
             )
     return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))

@@ -1,15 +1,18 @@
-"""The committer: the one process that opens the directory, and appends what executors have staged.
+"""The committer: the one process that opens the directory and appends what executors have staged.
 
-Runs on the driver's side, once all tasks are done.  All runs of all files go in, as they are, inside one transaction of
-the store: readers of committed records see all of it or nothing, whatever is killed when.  Of a stream the same
-transaction moves a cursor, `spark-<query id>`, whose metadata says which micro-batch that was; who comes again with
-that one finds it there and leaves.  Spark repeats none but the last: who comes with an earlier one has a checkpoint of
-an earlier time, whose next micro-batches are others than those that are there, and is refused.  A batch write with
-txnAppId and txnVersion does the same with a cursor of its application (`idempotent`), topic by topic, and passes over
-what is there.  A directory has one holder at a time: who comes while another has it waits for as long as
-`kafka.max.block.ms` says.
+It runs on the driver once all tasks are done.  It appends all staged runs, byte for byte, in one transaction of the
+store.  Readers of committed records therefore see all of a write or nothing, even if a process is killed.
 
-Three threads: one reads and checks what comes next, one appends, one has the disk take what was appended.
+In a stream, the same transaction moves a cursor, `spark-<query id>`, whose metadata holds the number of the
+micro-batch. If Spark repeats that micro-batch, the committer finds its number in the cursor and appends nothing.  Spark
+repeats only the last micro-batch.  An earlier number therefore means that the checkpoint is from an earlier time: its
+next micro-batches differ from those in the log, and the commit is refused.  A batch write with txnAppId and txnVersion
+uses a cursor of its application (`idempotent`) in the same way, topic by topic, and skips the topics that have this
+version.
+
+A directory has one holder at a time.  If another process holds it, the committer waits for `kafka.max.block.ms`.
+
+Three threads work: one reads and checks the next run, one appends, and one syncs to disk what was appended.
 """
 
 from __future__ import annotations
@@ -56,8 +59,10 @@ LOOK_AGAIN_S = 0.05
 
 
 def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
-    """The topics that rows may go to, as they are now; without the directory's lock.  NoSuchFileException for a
-    directory that nobody made, IllegalArgumentException for what is none."""
+    """Returns the topics that rows may go to, with their current settings; does not take the directory's lock.
+
+    Raises NoSuchFileException if the log directory does not exist, and IllegalArgumentException if it is not one.
+    """
     there = [path for path in options.paths if OS_FILES.is_dir(path)]
     for path in options.paths:
         if path not in there and OS_FILES.exists(path):
@@ -67,7 +72,7 @@ def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
         return {}
     if not there:
         raise NoSuchFileException(
-            "no such log directory", path=options.paths[0], hint="the option createTopics makes it, with its topics"
+            "no such log directory", path=options.paths[0], hint="set option createTopics to create it with its topics"
         )
     check_taken_over(there, OS_FILES, take_over=options.take_over)
     with open_store(there, read_only=True) as store:
@@ -79,8 +84,10 @@ def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
 
 
 def is_done(options: SinkOptions) -> bool:
-    """Whether the topic that all rows go to has this version of the application already; without the directory's
-    lock.  What is said here the commit looks at again."""
+    """Whether the topic that all rows go to already has this version of the application.
+
+    Does not take the directory's lock, so the commit checks it again.
+    """
     there = [path for path in options.paths if OS_FILES.is_dir(path)]
     if options.app is None or options.topic is None or not there:
         return False
@@ -89,14 +96,17 @@ def is_done(options: SinkOptions) -> bool:
 
 
 def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId, *, was_done: bool = False) -> None:
-    """Appends all that was staged, or nothing; a stream's micro-batch once, however often it comes, and so what a
-    version of an application brings to a topic.  What is staged of this write is removed, also if it fails once the
-    store is open.  `was_done`: nothing was staged, since all was there.  LogDirLockedException, KafkaStorageException
-    if the disks have less room than it needs, and what the store raises."""
+    """Appends everything that was staged, or nothing.
+
+    A stream's micro-batch is appended once, however often it is committed, and so is an application's version in a
+    topic. The staged files of this write are removed, also if the commit fails once the store is open.  `was_done`:
+    nothing was staged, because every row was in the log already.  Raises LogDirLockedException, KafkaStorageException
+    if the disks have too little room, and the errors of the store.
+    """
     filled = [each for each in files if each.runs]
     topics = {run.topic for each in filled for run in each.runs}
     if write.app is not None and options.topic is not None:
-        topics.add(options.topic)  # no rows are a version, too
+        topics.add(options.topic)  # a write without rows is a version, too
     if topics:
         store = _opened(options)
         with _closing(store):
@@ -112,15 +122,17 @@ def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId, *,
 
 
 def _of_topics(files: Sequence[StagedFile], topics: Set[str]) -> list[StagedFile]:
-    """What the files have for these topics."""
+    """Returns the files with only the runs of these topics."""
     cut = [replace(each, runs=tuple(run for run in each.runs if run.topic in topics)) for each in files]
     return [each for each in cut if each.runs]
 
 
 @contextlib.contextmanager
 def _removed_on_failure(files: Sequence[StagedFile]) -> Iterator[None]:
-    """Removes what is staged if the block fails: whoever writes again stages again, and a disk that is full has room
-    then for what ends the transaction."""
+    """Removes the staged files if the block fails.
+
+    A retry stages its rows again, and on a full disk this frees the room that ending the transaction needs.
+    """
     try:
         yield
     except BaseException:
@@ -134,17 +146,17 @@ def _log_dir_of(store: Store, partition: TopicPartition) -> str:
 
 
 def _opened(options: SinkOptions) -> Store:
-    """The store, as soon as nobody else has it."""
+    """Opens the store, and waits while another process holds it."""
     until = time.monotonic() + options.max_block_ms / 1000
     while True:
         try:
-            # Nothing but the write: retention and compaction are for whoever lives longer.
+            # Only the write: retention and compaction are left to processes that run longer.
             return open_alone(options.paths, durability=options.durability, take_over=options.take_over)
         except LogDirLockedException as error:
             if time.monotonic() >= until:
                 error.hint = (
-                    f"the sink appends by itself, and waited for {options.max_block_ms} ms (kafka.max.block.ms): stop "
-                    "the broker, or close the store, that has the directory"
+                    f"the sink needs the directory alone; it waited {options.max_block_ms} ms (kafka.max.block.ms): "
+                    "stop the broker, or close the store, that has the directory"
                 )
                 raise
             time.sleep(LOOK_AGAIN_S)
@@ -152,8 +164,11 @@ def _opened(options: SinkOptions) -> Store:
 
 @contextlib.contextmanager
 def _closing(store: Store) -> Iterator[None]:
-    """Closes the store.  Behind a commit that is no reason to say that nothing was written: who hears so does it again;
-    the next open makes whole what this close has left."""
+    """Closes the store.
+
+    A failed close after a commit only logs a warning: the rows are written, and an error would make the caller write
+    them again.  The next open recovers what this close has left.
+    """
     try:
         yield
     except BaseException:
@@ -163,19 +178,19 @@ def _closing(store: Store) -> Iterator[None]:
     try:
         store.close()
     except (KafkalogError, OSError) as error:
-        log.warning("all is committed, but the directory was not closed cleanly: %s", error)
+        log.warning("all rows are committed, but the log directory was not closed cleanly: %s", error)
 
 
 def _there(store: Store, cursor: Cursor, write: WriteId, topics: Set[str], *, was_done: bool) -> Set[str]:
-    """Which of the topics have what this write brings."""
+    """Returns the topics that already have the rows of this write."""
     if write.app is None:
         return topics if _is_there(cursor, write) else frozenset()
     done = topics & _topics_done(store, cursor, write.app)
     if was_done and topics - done:
         raise IllegalStateException(
-            f"txnVersion {write.app.version} of {write.app.app_id!r} was there, and is not any more: its topic or its "
-            "cursor was deleted while this write was at work; nothing was written",
-            hint="write it again",
+            f"txnVersion {write.app.version} of {write.app.app_id!r} was in the log but no longer is: its topic or its "
+            "cursor was deleted during this write; nothing was written",
+            hint="run the write again",
         )
     for topic in sorted(done):
         log.info("txnVersion %d of %r is in topic %s already", write.app.version, write.app.app_id, topic)
@@ -188,23 +203,23 @@ def _topics_done(store: Store, cursor: Cursor, app: AppVersion) -> frozenset[str
 
 
 def _is_there(cursor: Cursor, write: WriteId) -> bool:
-    """Whether the micro-batch is there.  IllegalStateException where a later one is."""
+    """Whether the micro-batch was committed before.  Raises IllegalStateException if a later one was."""
     done = max((_batch_id(each.metadata) for each in cursor.values()), default=-1)
     if write.batch_id is None or done < write.batch_id:
         return False
     if done > write.batch_id:
         raise IllegalStateException(
-            f"found micro-batch {done} of query {write.name}, and this is micro-batch {write.batch_id}: its checkpoint "
-            "is of an earlier time, or another driver goes on with it",
-            hint="stop the other driver; with a restored checkpoint nobody knows which rows are there: begin with a "
-            f"new one (or delete the cursor {write.transactional_id}: what came since is written again)",
+            f"found micro-batch {done} of query {write.name}, but this is micro-batch {write.batch_id}: the checkpoint "
+            "is from an earlier time, or another driver runs the same query",
+            hint="stop the other driver; after a restore of the checkpoint it is unknown which rows are written: start "
+            f"with a new checkpoint (or delete the cursor {write.transactional_id} to write again what came since)",
         )
-    log.info("micro-batch %d of query %s is there already", write.batch_id, write.name)
+    log.info("micro-batch %d of query %s is committed already", write.batch_id, write.name)
     return True
 
 
 def _batch_id(metadata: str) -> int:
-    """-1 where somebody else has set the cursor."""
+    """Returns the batch id in a cursor's metadata, or -1 if the metadata is not the sink's."""
     try:
         found = json.loads(metadata)["batchId"]
     except (ValueError, TypeError, KeyError):
@@ -241,25 +256,25 @@ def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: C
                 txn.commit_offsets(_moved(cursor, store, ends, topics, write), cursor=write.cursor)
             is_whole = True
     except KafkalogError as error:
-        if appended and not is_whole:  # else the end of the transaction failed, and the decision may stand
+        if appended and not is_whole:  # else its end failed, and it may be committed
             _tell_left(error, appended, ends)
         raise
 
 
 def _tell_left(error: KafkalogError, records: int, ends: Mapping[TopicPartition, int]) -> None:
-    """What a write that is aborted leaves in the logs."""
+    """Adds to an error what an aborted write leaves in the logs."""
     places = sorted(map(str, ends))
     shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
     left = (
         f"at least {records} records that this write has appended to {shown} are aborted, at the latest when the "
-        "directory is opened again; they stay until retention or compaction removes them, and a default read counts "
-        "them: one with kafka.isolation.level=read_committed (isolation='read_committed' in Python) does not"
+        "directory is opened again; they stay until retention or compaction removes them, and a default read returns "
+        "them: a read with kafka.isolation.level=read_committed (isolation='read_committed' in Python) does not"
     )
     error.hint = f"{error.hint}; {left}" if error.hint else left
 
 
 def _sync(store: Store, ends: Mapping[TopicPartition, int]) -> None:
-    """What the end of the transaction would do, while more is appended."""
+    """Syncs the appended records to disk while more are appended, so that the end of the transaction waits less."""
     for place, end in ends.items():
         store.topic(place.topic).appends(place.partition).after_append(end)
 
@@ -271,7 +286,7 @@ class _Staged(NamedTuple):
 
 
 def _runs(files: Sequence[StagedFile]) -> Iterator[_Staged]:
-    """What is in the files, looked at; each file goes once it is read."""
+    """Yields the checked runs of the files; deletes each file once it is read."""
     for staged in files:
         try:
             with OS_FILES.open(staged.path, writable=False) as file:
@@ -279,17 +294,17 @@ def _runs(files: Sequence[StagedFile]) -> Iterator[_Staged]:
                     yield _Staged(run, _read(file, run, staged.path), number == len(staged.runs))
         except FileNotFoundError as error:
             raise NoSuchFileException(
-                "what a task has staged is gone",
+                "a file that a task has staged no longer exists",
                 path=staged.path,
-                hint="the driver must see the folder that executors write to: the option stagingPath",
+                hint="the driver must see the directory that executors write to: set option stagingPath",
             ) from error
         except OSError as error:
-            raise KafkaStorageException.because_of(error, "cannot read what a task has staged") from error
+            raise KafkaStorageException.because_of(error, "cannot read a file that a task has staged") from error
         remove(staged.path)
 
 
 def _ahead(items: Iterator[_Staged]) -> Generator[_Staged, None, None]:
-    """The same; while one is at work, another thread gets the next."""
+    """Yields the same items, and reads the next one in another thread meanwhile."""
     with ThreadPoolExecutor(1) as reading:
         following = reading.submit(next, items, None)
         while (found := following.result()) is not None:
@@ -301,7 +316,7 @@ def _read(file: File, run: Run, path: str) -> ReadyBatches:
     data = file.pread(run.size_bytes, run.position)
     if len(data) != run.size_bytes:
         raise CorruptRecordException(
-            f"found {len(data)} bytes, {run.size_bytes} were staged", path=path, position=run.position
+            f"found {len(data)} bytes, expected the {run.size_bytes} that were staged", path=path, position=run.position
         )
     try:
         batches = ReadyBatches(data)
@@ -310,7 +325,9 @@ def _read(file: File, run: Run, path: str) -> ReadyBatches:
         raise
     if batches.record_count != run.record_count:
         raise CorruptRecordException(
-            f"found {batches.record_count} records, {run.record_count} were staged", path=path, position=run.position
+            f"found {batches.record_count} records, expected the {run.record_count} that were staged",
+            path=path,
+            position=run.position,
         )
     return batches
 
@@ -318,8 +335,11 @@ def _read(file: File, run: Run, path: str) -> ReadyBatches:
 def _moved(
     cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], topics: Set[str], write: WriteId
 ) -> Cursor:
-    """One entry a topic, so that who deletes one topic leaves the others', and none that expires: of partition 0, with
-    the end of what the query or the application has written there."""
+    """Returns the cursor after this write: one entry a topic, at partition 0, that never expires.
+
+    The entry's offset is the end of what the query or the application has written to that partition.  With one entry a
+    topic, deleting a topic keeps the entries of the others.
+    """
     moved: dict[TopicPartition, CommittedOffset] = {}
     for topic in topics:
         place = TopicPartition(topic, 0)

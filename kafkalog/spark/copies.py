@@ -1,8 +1,9 @@
-"""Copies of partitions on several brokers' disks, for batch reads and streams: which are read, and up to where.
+"""Copies of partitions on several brokers' disks: decides for batch reads and streams which are read, and to which
+offset.
 
-`_face/replicas` decides; this keeps the views, tells the choice (at INFO, in the log of the driver) and what is wrong:
-copies that contradict each other, brokers that are away.  A directory that no broker formatted has no replicas, and is
-read as ever.  On the driver alone: tasks get files and offsets.
+`_face/replicas` makes the decision.  This module keeps the views, logs the choice (at INFO, in the driver's log), and
+reports copies that contradict each other and brokers whose disks are missing.  A directory that no broker formatted has
+no replicas and is read without these checks.  It runs on the driver only: tasks get files and offsets.
 """
 
 from __future__ import annotations
@@ -50,18 +51,21 @@ from kafkalog.spark.places import files_of
 
 log = logging.getLogger("kafkalog.spark")
 
-SAMPLES_MOST, SAMPLES_ALL = 8, 4000  # places of one pair of copies, and of all together
-LOOKS, REST_S = 3, 0.1  # at copies that contradict each other: one may just be cut
-TOLD_MOST = 20  # partitions of which the choice is told one by one
-LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
+SAMPLES_MOST, SAMPLES_ALL = 8, 4000  # places compared for one pair of copies, and for all pairs together
+LOOKS, REST_S = 3, 0.1  # attempts if copies contradict each other: one may be truncated just now
+TOLD_MOST = 20  # partitions whose choice is logged one by one
+LOSS_HINT = "set the source option failOnDataLoss to false to read what still exists"
 LOG_END_HINT = "endingOffsets=logEnd reads all that the directory has"
 
 Tell = Callable[[str], None]
 
 
 class CopyView(PartitionView):
-    """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does, even if a later
-    look knows less of it, until the topic is another one; `whole` is what was seen of all the log."""
+    """A view of one broker's copy that ends at the high watermark.
+
+    `limit` only grows, as the high watermark does, even if a later look reads a lower one; it starts again if the topic
+    was recreated.  `whole` is the snapshot of the whole log.
+    """
 
     limit: int | None = None
     whole: Snapshot
@@ -70,12 +74,15 @@ class CopyView(PartitionView):
         return self._has_changed_since(self.whole)
 
     def has_room(self) -> bool:
-        """Whether bytes lie behind the last batch: a write there changes no size, nor a time within a clock's tick."""
+        """Whether the file has room after the last batch.
+
+        A write there changes neither the file's size nor, within one tick of the clock, its time.
+        """
         whole = self.whole
         return bool(whole.segments) and whole.end_position < whole.segments[-1].size
 
     def limit_to(self, limit: int | None) -> None:
-        """End there from now on; None: at the log's end."""
+        """Ends the view at this offset from now on; None means the log end offset."""
         if limit != self.limit:
             self.limit = limit
             try:
@@ -93,11 +100,11 @@ class CopyView(PartitionView):
         try:
             return seen.until(self.limit)
         except CorruptRecordException:
-            return seen  # who reads it meets the damage
+            return seen  # the read itself reports the damage
 
 
 class _Chosen(NamedTuple):
-    """A copy that is read, the bound that counts for it, and the view that shows no more."""
+    """A copy that is read, its upper bound, and the view that ends there."""
 
     view: CopyView
     choice: Choice
@@ -112,7 +119,7 @@ class _Decided(NamedTuple):
 
 
 class Copies:
-    """The copies of the partitions that one query reads.  Views are kept between looks; not thread-safe."""
+    """The copies of the partitions that one query reads.  Keeps its views between looks; not thread-safe."""
 
     def __init__(self, options: SourceOptions, *, streaming: bool = False) -> None:
         self._options = options
@@ -123,8 +130,8 @@ class Copies:
         self._lines: dict[str, CheckpointLines] = {}
         self._told: dict[TopicPartition, str] = {}
         self._compared: dict[TopicPartition, list[tuple[str, str | None]]] = {}  # by directory and topic id
-        self._wrong: dict[TopicPartition, str] = {}  # what contradicted at the last look
-        self._topic_ids: dict[TopicPartition, str] = {}  # as of the copies that were chosen last
+        self._wrong: dict[TopicPartition, str] = {}  # contradictions found by the last look
+        self._topic_ids: dict[TopicPartition, str] = {}  # of the copies that were chosen last
         self._samples = SAMPLES_MOST
 
     def look(
@@ -134,13 +141,12 @@ class Copies:
         floors: Mapping[TopicPartition, int] | None = None,
         topic_ids: Mapping[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, list[CopyView]]:
-        """Views of the chosen copies of those partitions that are a cluster's; the others have none, and are read as
-        they are.
+        """Returns views of the chosen copies of the partitions that belong to a cluster.
 
-        `found` has the directories of each; up to its floor a partition was below the high watermark before, if its
-        topic is still that of `topic_ids`.
-        IllegalStateException, or with failOnDataLoss=false a warning, where copies contradict each other, or none is in
-        sync.
+        Other partitions are not in the result and are read as they are.  `found` has the directories of each partition.
+        A partition was below the high watermark up to its entry in `floors` before, if its topic still has the id in
+        `topic_ids`.  Raises IllegalStateException if copies contradict each other or none is in sync; with
+        failOnDataLoss=false it logs a warning instead.
         """
         buckets = {place.path for place in self._options.remote if place.is_bucket}
         local = (log_dir for log_dir in self._options.paths if log_dir not in buckets)
@@ -163,7 +169,7 @@ class Copies:
             }
             if not doubtful:
                 break
-            time.sleep(REST_S)  # a follower may be cut right now, or a leader may just have gone on
+            time.sleep(REST_S)  # a follower may be truncated just now, or a leader may just have appended
             logs, seen = self._logs(doubtful, seen, tell)
             for each in doubtful:
                 decided.pop(each)
@@ -175,15 +181,15 @@ class Copies:
         self._tell_choice(chosen)
         return {each: [one.view for one in copies] for each, copies in chosen.items()}
 
-    # --- what there is ------------------------------------------------------------------------------
+    # --- finding the copies -------------------------------------------------------------------------
 
     def _logs(
         self, found: Mapping[TopicPartition, Sequence[str]], seen: BrokersSeen, tell: Tell
     ) -> tuple[dict[TopicPartition, list[Copy]], BrokersSeen]:
-        """The copies that there are, and the metadata as of after they were seen."""
+        """Returns the copies that exist, and the metadata read after them."""
         for lines in self._lines.values():
             lines.forget()
-        # Before any log is seen: a mark lies in the log of whoever may lead then.
+        # Read before any log: the mark must be in the log of every broker that may become leader after that.
         marks = {each: self._watermarks(each, dirs, seen, tell) for each, dirs in found.items()}
         logs = {each: self._copies(each, dirs, marks[each], seen) for each, dirs in found.items()}
         return {each: copies for each, copies in logs.items() if copies}, self.brokers.look()
@@ -239,7 +245,7 @@ class Copies:
         self._known[key] = copy
         return copy
 
-    # --- which --------------------------------------------------------------------------------------
+    # --- choosing among them ------------------------------------------------------------------------
 
     def _decide(self, partition: TopicPartition, copies: list[Copy], seen: BrokersSeen) -> _Decided:
         said = seen.said(partition, [copy.topic_id for copy in copies])
@@ -248,9 +254,9 @@ class Copies:
         return _Decided(choice, copies, said, self._contradiction(partition, choice.copy, copies))
 
     def _take(self, partition: TopicPartition, decided: _Decided, tell: Tell, floor: int) -> list[_Chosen]:
-        """The views of what was decided, with what is wrong told."""
+        """Returns the views for a decision, and reports what is wrong."""
         choice, copies, said, wrong = decided
-        if self._is_remade(partition, choice.copy.topic_id):  # what was below its high watermark says nothing any more
+        if self._is_remade(partition, choice.copy.topic_id):  # the old high watermark says nothing about the new topic
             floor = 0
             for copy in copies:
                 self._views[(copy.log_dir, partition)].limit_to(None)
@@ -258,14 +264,14 @@ class Copies:
             self._lost(
                 f"{partition}: {wrong}",
                 tell,
-                f"`kafkalog compare` shows what differs, replicas=longest reads the longest copy; {LOSS_HINT}",
+                f"`kafkalog compare` shows the differences, replicas=longest reads the longest copy; {LOSS_HINT}",
             )
         if choice.is_behind and self._options.replicas == LEADER:
             self._lost(
                 f"{partition}: {choice.why}; {choice.copy.place} ends at offset {choice.copy.end_offset}, and records "
-                "behind that may be missing",
+                "from there on may be missing",
                 tell,
-                f"name the directories of a broker that is in sync; {LOSS_HINT}",
+                f"add the directories of a broker that is in sync to option path; {LOSS_HINT}",
             )
         read = [choice]
         if self._options.replicas == ALL_COPIES:
@@ -273,27 +279,29 @@ class Copies:
         return [self._limited(partition, each, copies, said, tell, floor) for each in read]
 
     def _is_remade(self, partition: TopicPartition, topic_id: str | None) -> bool:
-        """Whether the topic was deleted and made again since the last look.  A folder has no id for a moment."""
+        """Whether the topic was deleted and recreated since the last look.  A new directory has no id for a moment."""
         before = self._topic_ids.get(partition)
         if topic_id is not None:
             self._topic_ids[partition] = topic_id
         return topic_id is not None and before not in (None, topic_id)
 
     def _of_one_topic(self, partition: TopicPartition, copies: list[Copy], said: Said | None) -> list[Copy]:
-        """Without those of a topic that was deleted while their broker was down.  IllegalStateException where nobody
-        says which topic there is now."""
+        """Leaves out copies of a topic that was deleted while their broker was down.
+
+        Raises IllegalStateException if no metadata says which topic exists now.
+        """
         ids = {copy.topic_id for copy in copies if copy.topic_id is not None}
         if len(ids) < 2:
             return copies
         if said is None:
             raise IllegalStateException(
-                f"{partition}: found copies of {len(ids)} topics of that name, expected one: "
+                f"{partition}: found copies of {len(ids)} topics with this name, expected one: "
                 + ", ".join(f"{copy.place} has {copy.topic_id}" for copy in copies),
                 hint="add the directory with the cluster's metadata to path, or leave the old topic's directory out",
             )
         old = [copy for copy in copies if copy.topic_id not in (None, said.topic_id)]
         for copy in old:
-            log.info("%s: passed over %s, whose topic was deleted and made again", partition, copy.place)
+            log.info("%s: skipped %s, a copy of a topic that was deleted and created again", partition, copy.place)
         return [copy for copy in copies if copy not in old]
 
     def _limited(
@@ -316,7 +324,7 @@ class Copies:
         if self._options.to_log_end:
             return Bound(None, "endingOffsets=logEnd")
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            return Bound(None, "the quorum's own log has no high watermark on disk")
+            return Bound(None, "the quorum's log has no high watermark on disk")
         if said is None and len(copies) == 1:
             return self._bound_of_unknown(copy, self._views[(copy.log_dir, partition)])
         bound = bound_of(copy, copies, said, int(time.time() * 1000))
@@ -325,35 +333,38 @@ class Copies:
                 f"{partition}: found no line in {names.HIGH_WATERMARK_CHECKPOINT_FILE} of {copy.place}, expected the "
                 "high watermark of a partition with replicas",
                 tell,
-                f"copy the file with the partitions' folders, or read with endingOffsets=logEnd; {LOSS_HINT}",
+                f"copy the file with the partitions' directories, or read with endingOffsets=logEnd; {LOSS_HINT}",
             )
         return bound
 
     def _bound_of_unknown(self, copy: Copy, view: CopyView) -> Bound:
-        """If nothing says how many replicas there are, a batch reads a log whole, unless a clean stop left its high
-        watermark below its end; a stream, which cannot take back a row, waits for the checkpoint."""
+        """Bounds a copy if nothing says how many replicas exist.
+
+        A batch reads the whole log, unless a clean stop left the high watermark below the log end offset.  A stream
+        waits for the checkpoint, since it cannot take back a row.
+        """
         mark = copy.watermark
         if self._streaming and mark is None:
             path = os.path.join(copy.log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE)
-            # A new partition's is to come, and a checkpoint that was there comes back.
+            # The line of a new partition will come, and a checkpoint that existed before comes back.
             is_to_come = view.limit is not None or files_of(copy.log_dir).exists(path)
             mark = copy.start_offset if is_to_come else None
         if self._streaming and mark is not None:
-            return Bound(mark, "nothing here says how many replicas there are: only what the checkpoint has is read")
+            return Bound(mark, "the number of replicas is unknown: read up to the high watermark of the checkpoint")
         if copy.closed_cleanly and mark is not None and mark < copy.end_offset:
-            return Bound(mark, "the high watermark at a clean stop lies below the log's end")
-        return Bound(None, "nothing here says that it has replicas")
+            return Bound(mark, "the high watermark at a clean stop is below the log end offset")
+        return Bound(None, "nothing says that it has replicas")
 
     # --- contradictions -----------------------------------------------------------------------------
 
     def _contradiction(self, partition: TopicPartition, copy: Copy, copies: Sequence[Copy]) -> str | None:
-        """What is wrong between a copy and the others, below what both have for good."""
+        """Returns what contradicts between a copy and the others, among the records that both have permanently."""
         others = [each for each in copies if each is not copy]
         for other in others:
             parted = parts_below_mark(copy, other)
             if parted is not None:
                 return parted
-        # Batches are looked at once for each choice: what lies below the high watermark stays as it is.
+        # Batches are compared once for each choice: records below the high watermark do not change.
         who = [(each.log_dir, each.topic_id) for each in (copy, *others)]
         if not others or self._compared.get(partition) == who:
             return None
@@ -366,8 +377,8 @@ class Copies:
 
     def _unequal(self, partition: TopicPartition, copy: Copy, other: Copy) -> str | None:
         start = max(copy.start_offset, other.start_offset)
-        mark = other.watermark or 0  # behind it the other one may yet be cut
-        if copy.epochs and other.epochs:  # but not where both have the same history
+        mark = other.watermark or 0  # after it the other copy may still be truncated
+        if copy.epochs and other.epochs:  # unless both have the same history
             mark = max(mark, copy.watermark or 0)
         end = min(agreed_end(copy, other), mark)
         if start >= end:
@@ -384,7 +395,7 @@ class Copies:
                         f"the high watermark {mark}"
                     )
         except CorruptRecordException:
-            return None  # who reads it meets the damage; of the copy that is not read it is no matter
+            return None  # a read of this copy reports the damage; damage in a copy that is not read does not matter
         finally:
             here.rest()
             there.rest()
@@ -395,10 +406,10 @@ class Copies:
             raise IllegalStateException(f"Some data may have been lost. {text}", hint=hint)
         tell(text)
 
-    # --- what is told -------------------------------------------------------------------------------
+    # --- logging ------------------------------------------------------------------------------------
 
     def _tell_choice(self, chosen: Mapping[TopicPartition, list[_Chosen]]) -> None:
-        """Each choice once; of many partitions the first ones, and how many more there are."""
+        """Logs each choice once; for many partitions the first ones, and the number of the others."""
         told = 0
         for partition, copies in chosen.items():
             texts = [f"{each.choice.copy.place}: {each.choice.why}; {_until(each)}" for each in copies]
@@ -410,12 +421,16 @@ class Copies:
             if told <= TOLD_MOST:
                 log.info("replicas=%s: %s is read from %s", self._options.replicas, partition, " and ".join(texts))
         if told > TOLD_MOST:
-            log.info("replicas=%s: %d more partitions were chosen so", self._options.replicas, told - TOLD_MOST)
+            log.info(
+                "replicas=%s: %d more partitions were chosen in the same way", self._options.replicas, told - TOLD_MOST
+            )
 
 
 def _is_alone(partition: TopicPartition, log_dirs: Sequence[str], seen: BrokersSeen) -> bool:
-    """Whether the partition has one replica, by the metadata, and one folder, which is that broker's: nothing of it is
-    taken back."""
+    """Whether the partition has one replica, by the metadata, and one directory, which is that broker's.
+
+    No record of such a partition can be truncated by a leader.
+    """
     said = seen.said(partition, ()) if len(log_dirs) == 1 else None
     return said is not None and len(said.replicas) == 1 and seen.node_of(log_dirs[0]) in (None, *said.replicas)
 
@@ -431,8 +446,10 @@ def _until(chosen: _Chosen) -> str:
 def _has_other_records(
     partition: TopicPartition, here: PartitionView, there: PartitionView, start: int, end: int
 ) -> bool:
-    """Whether two copies have different records at one offset.  A cleaner may have taken records from one of them, or
-    written batches anew; it changes no record."""
+    """Whether two copies have different records at an offset.
+
+    A cleaner may have removed records from one copy or rewritten its batches, but it changes no record.
+    """
     from kafkalog.toolbox.compare import differing
 
     with here.own_view() as mine, there.own_view() as its:
@@ -443,8 +460,12 @@ def _has_other_records(
 
 
 def present(options: SourceOptions, tell: Tell) -> list[str]:
-    """The paths to look into.  Beside the directories of a cluster one that is not there, or is empty, is a broker's
-    that is away: IllegalStateException for an empty one, or with failOnDataLoss=false a warning for both."""
+    """Returns the paths to search.
+
+    Among the directories of a cluster, a missing or empty one belongs to a broker whose disk is missing.  Raises
+    IllegalStateException for an empty one; with failOnDataLoss=false it logs a warning for both kinds and leaves them
+    out.
+    """
     paths = list(options.paths)
     if len(paths) < 2 or any(place.is_bucket for place in options.remote):
         return paths
@@ -458,7 +479,8 @@ def present(options: SourceOptions, tell: Tell) -> list[str]:
             tell(text)
         elif files.exists(path):
             raise IllegalStateException(
-                f"Some data may have been lost. {text}", hint=f"mount its disk, or leave it out of path; {LOSS_HINT}"
+                f"Some data may have been lost. {text}",
+                hint=f"mount its disk, or leave the directory out of option path; {LOSS_HINT}",
             )
     return paths if options.fail_on_data_loss else [path for path in paths if path not in away]
 
@@ -466,8 +488,11 @@ def present(options: SourceOptions, tell: Tell) -> list[str]:
 def cluster_of(
     brokers: Brokers, found: Mapping[TopicPartition, Sequence[str]]
 ) -> tuple[ClusterMetadata | None, int | None]:
-    """The metadata by which partitions are missed, and the one broker whose directories these are; None for several.
-    A directory with metadata alone, as controllers have, is no broker's.  (None, None) where none is a cluster's."""
+    """Returns the metadata that says which partitions are missing, and the one broker that the directories belong to.
+
+    The broker is None if they belong to several.  A directory with metadata only, as controllers have, belongs to no
+    broker. Returns (None, None) if no directory is a cluster's.
+    """
     nodes = brokers.nodes()
     dirs = {
         each for partition, dirs in found.items() if partition.topic != names.CLUSTER_METADATA_TOPIC for each in dirs
@@ -480,7 +505,7 @@ def cluster_of(
 
 
 def _has_controllers(nodes: Mapping[str, MetaProperties | None], dirs: set[str]) -> bool:
-    """Whether the directories without a partition are those of nodes that only control: brokers keep checkpoints."""
+    """Whether the directories without a partition are those of pure controllers: brokers keep checkpoints."""
     others = [each for each, node in nodes.items() if node is not None and each not in dirs]
     path = names.HIGH_WATERMARK_CHECKPOINT_FILE
     return not any(files_of(each).exists(os.path.join(each, path)) for each in others)
@@ -489,8 +514,11 @@ def _has_controllers(nodes: Mapping[str, MetaProperties | None], dirs: set[str])
 def still_there(
     partition: TopicPartition, log_dirs: tuple[str, ...], nodes: Mapping[str, MetaProperties | None]
 ) -> tuple[str, ...]:
-    """The directories with a partition, of which a broker that moves it to another disk may have been seen with two.
-    IllegalArgumentException if it stays in two of one broker."""
+    """Returns the directories that still have a partition: one that moves to another disk may have been in two for a
+    moment.
+
+    Raises IllegalArgumentException if it stays in two directories of one broker.
+    """
     for look in range(LOOKS):
         try:
             refuse_twice(partition, log_dirs, nodes)
@@ -506,20 +534,19 @@ def still_there(
 def refuse_twice(
     partition: TopicPartition, log_dirs: Sequence[str], nodes: Mapping[str, MetaProperties | None]
 ) -> None:
-    """IllegalArgumentException if the last of the directories with a partition is not known to be of another broker
-    than the others."""
+    """Raises IllegalArgumentException unless the last directory with a partition is known to be another broker's."""
     ids = [None if (node := nodes[each]) is None else node.node_id for each in log_dirs]
     for log_dir, node_id in zip(log_dirs[:-1], ids, strict=False):
         if node_id is None or ids[-1] is None or node_id == ids[-1]:
             raise IllegalArgumentException(
                 f"{partition} is in {log_dir} and in {log_dirs[-1]}",
-                hint="the option path names each directory of one broker or store, each once; brokers are told apart "
+                hint="name each directory of one broker or store once in option path; brokers are distinguished "
                 "by node.id in meta.properties",
             )
 
 
 def end_text(seen: Snapshot) -> str:
-    """What a message adds to the end of a snapshot, if that is the high watermark."""
+    """Returns what a message adds after the end of a snapshot, if that end is the high watermark."""
     if seen.behind_end is None:
         return ""
-    return f", which is the high watermark: what lies behind it, up to {seen.behind_end}, the cluster may yet take back"
+    return f", which is the high watermark: the cluster may still take back the records from there to {seen.behind_end}"

@@ -1,8 +1,8 @@
 """Columns that decode values: the wire format of schema registries, and Debezium's messages.
 
-All of it is Spark's own expressions, `from_avro`, `from_protobuf` and `from_json` among them: no row goes through
-Python.  A schema id chooses among the schemas that were given when the column was built, by a CASE whose branches Spark
-evaluates one at a time; Avro's branches all read into one reader schema.  `functions` shows these to users.
+All of them are expressions of Spark, such as `from_avro`, `from_protobuf` and `from_json`: no row goes through Python.
+A CASE on the schema id chooses among the schemas that were given when the column was built, and Spark evaluates only
+the branch that it needs.  All branches of Avro read into one reader schema.  `functions` is the public API for these.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kafkalog.spark.schemas import FORMATS, TOKEN, USER_INFO, Schema, listed, lo
 
 MODES = ("FAILFAST", "PERMISSIVE")
 HEADER_BYTES = 5
-# Fields that tell a record of nulls from one that could not be read.
+# Added fields that distinguish a record of nulls from a value that could not be read.
 READ, BROKEN = "_kafkalog_read", "_kafkalog_broken"
 ENVELOPE = ("op", "before", "after", "source", "ts_ms")
 
 
-# More than eight parameters: where the schemas are, which, and how values are read by them, is one call.
+# More than eight parameters: the place of the schemas, their choice and the way of reading are one call.
 def from_registry(
     value: Column | str,
     schemas: object = None,
@@ -43,35 +43,52 @@ def from_registry(
     mode: str = "FAILFAST",
     options: Mapping[str, str] | None = None,
 ) -> Column:
-    """Values in the wire format of schema registries, decoded: a zero byte, the schema's id in four bytes, the payload.
+    """Decodes values in the wire format of schema registries: a zero byte, the schema id in four bytes, the payload.
 
-        orders.select(K.from_registry("value", "http://registry:8081", subject="orders-value").alias("order"))
+    Null stays null.  A registry is read once, when the column is built: a schema that is registered later is an
+    unknown id.
 
-    `schemas`: a map of ids to schemas (text, or the bytes of a Protobuf descriptor set), a folder with {id}.avsc,
-    {id}.json, {id}.proto or {id}.desc, or the address of a Schema Registry, several with commas.  Of a registry those
-    of `subject` are taken (all versions, deleted ones too), or `ids`.  It is asked now, and not again: a value by a
-    schema that came later is an unknown id.  Credentials are in the address (http://user:password@host:8081), or in
-    `options` as "basic.auth.user.info" or "bearer.auth.token".
+    Args:
+        value: The column, or its name.
+        schemas: A map of ids to schemas (text, or the bytes of a Protobuf descriptor set); or a directory with
+            {id}.avsc, {id}.json, {id}.proto or {id}.desc; or the address of a Schema Registry, several with commas.
+            Credentials may be in the address (http://user:password@host:8081).
+        format: "avro" decodes with `from_avro` of spark-avro, "protobuf" with `from_protobuf` of spark-protobuf,
+            "json" with `from_json`.
+        ids: The ids of the schemas to load.
+        subject: The subject, or several, whose schemas to load from a registry: all versions, also deleted ones.
+        reader: The schema that all values are read into: an Avro schema, a JSON Schema, a Spark type for JSON, or an
+            id.  Default: the newest schema (the last version of `subject`, or the highest id).
+        message: The message of a Protobuf schema.  Default: the first message of the newest schema.  A value that is
+            another message is an error.
+        mode: "FAILFAST" fails the query for a value that is not in this format, has an unknown id or cannot be
+            decoded; "PERMISSIVE" returns null for it.
+        options: Options of Spark's function.  "basic.auth.user.info" and "bearer.auth.token" are credentials for the
+            registry.
 
-    `format`: "avro" by `from_avro` of spark-avro, "protobuf" by `from_protobuf` of spark-protobuf, "json" by
-    `from_json`.  Each value is read by the schema of its id.  `reader`: what all are read into, an Avro schema, a JSON
-    Schema, a type of Spark's for JSON, or an id; by default the newest schema (the highest id, or the last version of
-    `subject`).  `message`: which message of a Protobuf schema, by default the newest one's first; others are errors.
+    Returns:
+        A column with the decoded values.  If Spark lacks the module for the format, selecting it fails.
 
-    Null stays null.  `mode`: what is not of the format, has an unknown id or cannot be decoded fails the query
-    ("FAILFAST"), or is null ("PERMISSIVE").  `options` else are those of Spark's function.
+    Raises:
+        IllegalArgumentException: An argument is not valid, no schema has a wanted id, or a directory has no schemas.
+        NoSuchFileException: The directory of the schemas does not exist.
+        KafkaStorageException: The directory cannot be read, or the registry does not answer.
 
-    IllegalArgumentException for what makes no sense, and what `load_schemas` raises of folders and registries.  Where
-    Spark lacks the module, it says so when the column is selected.
+    Example:
+        Decode the topic `orders` with all versions of its schema:
+
+            orders.select(K.from_registry("value", "http://registry:8081", subject="orders-value").alias("order"))
     """
     if format not in FORMATS:
         raise IllegalArgumentException(f"format is {format!r}", hint=f"expected one of {', '.join(FORMATS)}")
     _check_mode(mode)
     given = dict(options or {})
     if any(name.lower() == "mode" for name in given):
-        raise IllegalArgumentException("options has mode, which is a parameter", hint='mode="PERMISSIVE"')
+        raise IllegalArgumentException("options has mode, which is an argument", hint='write mode="PERMISSIVE"')
     if message is not None and format != "protobuf":
-        raise IllegalArgumentException(f"message is {message!r}, the format is {format}", hint="Protobuf has messages")
+        raise IllegalArgumentException(
+            f"message is {message!r}, but format is {format}", hint="only format='protobuf' has messages"
+        )
     of_registry = {name: given.pop(name) for name in (USER_INFO, TOKEN) if name in given}
     wire = _Wire(_column(value).cast("binary"), _name(value), mode)
     more = {"mode": mode, **given}
@@ -82,9 +99,18 @@ def from_registry(
 
 
 def schema_id(value: Column | str) -> Column:
-    """The schema's id of a value in the wire format of schema registries, a bigint; null for what is not of it.
+    """Returns the schema id of a value in the wire format of schema registries.
 
-    `frame.select(K.schema_id("value").alias("id")).distinct()` has those of a DataFrame.
+    Args:
+        value: The column, or its name.
+
+    Returns:
+        A bigint column; null for a value that is not in this format.
+
+    Example:
+        List the ids that the values of a DataFrame have:
+
+            frame.select(K.schema_id("value").alias("id")).distinct()
     """
     wire = _Wire(_column(value).cast("binary"), _name(value), "PERMISSIVE")
     return F.when(wire.is_framed, wire.id)
@@ -97,26 +123,39 @@ def debezium(
     decoded: bool = False,
     mode: str = "FAILFAST",
 ) -> Column:
-    """A change event of Debezium: struct<op, before, after, source, ts_ms, message>.
+    """Parses a change event of Debezium: struct<op, before, after, source, ts_ms, message>.
 
-        changes = topic.select("offset", K.debezium("value", "id bigint, email string").alias("change"))
+    `op` is c (created), u (updated), d (deleted), r (read by a snapshot), t (truncated) or m (a message of the
+    database, which is in `message`).  `before` and `after` are rows, or null if the event has none.  `source` is a map
+    of strings, `ts_ms` a bigint and `message` JSON.  A tombstone, which is a null value, stays null.
 
-    `value` is Debezium's JSON, with or without its schema part.  `op` is c (created), u (updated), d (deleted), r (read
-    by a snapshot), t (truncated), m (a message of the database, in `message`).  `before` and `after` are the rows as
-    the text of their JSON, or as `schema` says (DDL, or a type of Spark's); null where the event has none.  `source` is
-    a map of texts, `ts_ms` a bigint, `message` JSON.  Of numbers in text more than 17 digits are not kept: a schema
-    with decimals keeps them.  `decoded`: the value is a struct already, as `from_registry` makes it; then `before`,
-    `after` and `source` have their types, and there is no `message`.
+    Args:
+        value: The column, or its name: Debezium's JSON, with or without its schema part.
+        schema: The type of `before` and `after`: DDL, or a Spark type.  Default: the JSON text of the row, in which
+            numbers keep at most 17 digits; a schema with decimals keeps all.
+        decoded: The value is a struct already, as `from_registry` returns it.  Then `before`, `after` and `source`
+            keep their types, and there is no `message`.
+        mode: "FAILFAST" fails the query for a value that is not an event (a JSON object with `op`) or does not fit
+            `schema`; "PERMISSIVE" returns null for the value, or for the fields of a row that do not fit.
 
-    A tombstone, which is a null value, is null.  `mode`: what is no event (no JSON object, or one without `op`), or
-    does not fit `schema`, fails the query ("FAILFAST"); or it is null, and of a row the fields that do not fit
-    ("PERMISSIVE").  IllegalArgumentException for a schema beside `decoded`.
+    Returns:
+        A column with the struct.
+
+    Raises:
+        IllegalArgumentException: `mode` or `schema` is not valid, or `schema` is given together with `decoded`.
+
+    Example:
+        Read the changes of a table:
+
+            topic.select("offset", K.debezium("value", "id bigint, email string").alias("change"))
     """
     _check_mode(mode)
     column = _column(value)
     if decoded:
         if schema is not None:
-            raise IllegalArgumentException("a schema is given for a value that is decoded", hint="leave it out")
+            raise IllegalArgumentException(
+                "schema is given together with decoded=True", hint="leave schema out: a struct has its types"
+            )
         return _once(
             column, lambda each: F.when(each.isNotNull(), F.struct(*[each[name].alias(name) for name in ENVELOPE]))
         )
@@ -146,14 +185,16 @@ def _row_type(schema: str | DataType | None) -> DataType:
         return schema
     if not isinstance(schema, str) or not schema.strip():
         raise IllegalArgumentException(
-            f"schema: found {shown(schema)}, expected such as 'id bigint, email string', or a type of Spark's"
+            f"schema: found {shown(schema)}, expected DDL such as 'id bigint, email string', or a Spark type"
         )
     return DataType.fromDDL(schema)
 
 
 def _once(column: Column, use: Callable[[Column], Column]) -> Column:
-    """What `use` makes of a column that takes long to compute: Spark computes an expression again wherever a condition
-    or a field of it is asked for, the argument of a lambda function once."""
+    """Applies `use` to a column that is expensive to compute, so that Spark computes it once.
+
+    Spark computes an expression again for each condition and field that uses it, but the argument of a lambda once.
+    """
     return F.transform(F.array(column), use)[0]
 
 
@@ -163,7 +204,7 @@ def _check_mode(mode: str) -> None:
 
 
 def _name(given: Column | str) -> str:
-    """For messages; a column shows itself as Column<'name'>."""
+    """Returns the name for messages; a column shows itself as Column<'name'>."""
     return given if isinstance(given, str) else str(given).removeprefix("Column<'").removesuffix("'>")
 
 
@@ -172,7 +213,7 @@ def _column(given: Column | str) -> Column:
 
 
 class _Wire:
-    """A column of bytes in the wire format, its parts, and what becomes of a value that is not."""
+    """A column of bytes in the wire format, its parts, and the result for a value that is not in this format."""
 
     def __init__(self, value: Column, name: str, mode: str) -> None:
         self.value = value
@@ -185,11 +226,11 @@ class _Wire:
         self.payload = self.behind(HEADER_BYTES)
 
     def behind(self, count: int) -> Column:
-        """The bytes from there on."""
+        """Returns the bytes from position `count`."""
         return F.substring(self.value, count + 1, 0x7FFFFFFF - count)
 
     def chosen(self, branches: Mapping[int, Column]) -> Column:
-        """The branch of each value's schema id."""
+        """Returns the branch for each value's schema id."""
         found = F.when(self.value.isNull(), F.lit(None)).when(~self.is_framed, self.refused(self.no_frame()))
         for number, branch in branches.items():
             found = found.when(self.id == number, branch)
@@ -197,7 +238,7 @@ class _Wire:
         return found.otherwise(self.refused(F.concat(F.lit("found schema "), self.id.cast("string"), F.lit(known))))
 
     def refused_message(self, number: int, expected: str) -> Column:
-        """Of a value of Protobuf that is another message."""
+        """Refuses a Protobuf value that is another message."""
         began = F.hex(F.substring(self.value, HEADER_BYTES + 1, 8))
         what = f" of schema {number}, expected the message indexes of {expected}"
         return self.refused(F.concat(F.lit("found 0x"), began, F.lit(what)))
@@ -211,7 +252,7 @@ class _Wire:
     def refused(self, text: Column) -> Column:
         if self.mode == "PERMISSIVE":
             return F.lit(None)
-        hint = '; from_registry(..., mode="PERMISSIVE") makes a null of it'
+        hint = '; from_registry(..., mode="PERMISSIVE") returns null for it'
         return F.raise_error(F.concat(F.lit(f"{self.name}: "), text, F.lit(hint)))
 
 
@@ -231,26 +272,28 @@ def _avro(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
 
     def branch(text: str) -> Column:
         made: Column = from_avro(wire.payload, text, more)
-        # Of what it cannot read Spark makes a struct of nulls, which a record may be, too.
+        # For a value that it cannot read, Spark returns a struct of nulls, which may also be a valid record.
         return _once(made, lambda each: F.when(each[READ], each.dropFields(READ))) if is_told_apart else made
 
     return wire.chosen({number: branch(text) for number, text in texts.items()})
 
 
 def _reader_id(loaded: list[Schema], reader: object) -> int:
-    """The id that is asked for, or the newest one."""
+    """Returns the id that the caller wants, or the newest one."""
     if reader is None:
         return loaded[-1].schema_id
     there = [each.schema_id for each in loaded]
     if reader not in there or not isinstance(reader, int):
-        raise IllegalArgumentException(f"reader: found {shown(reader)}, expected an id of {listed(there)}, or a schema")
+        raise IllegalArgumentException(
+            f"reader: found {shown(reader)}, expected one of the ids {listed(there)}, or a schema"
+        )
     return reader
 
 
 def _given(reader: object, what: str) -> str:
     if isinstance(reader, str | Mapping | list):
         return whole_schema(Schema(0, reader if isinstance(reader, str) else json.dumps(reader)))
-    raise IllegalArgumentException(f"reader: found {shown(reader)}, expected a schema of {what}, or an id")
+    raise IllegalArgumentException(f"reader: found {shown(reader)}, expected a schema in {what}, or an id")
 
 
 # --- Protobuf --------------------------------------------------------------------------------------------
@@ -273,8 +316,10 @@ def _protobuf(
 
 
 def proto_payload(wire: _Wire, protos: Mapping[int, Proto], name: str) -> Column:
-    """The bytes of the message of that name, behind its indexes, which each schema has its own of.  Fields have
-    numbers, so that one reader's descriptors read the messages of all."""
+    """Returns the bytes of the message with this name, after its indexes, which differ between schemas.
+
+    Protobuf fields have numbers, so the descriptors of one reader read the messages of all schemas.
+    """
     branches = {}
     for number, proto in protos.items():
         branch: Any = F
@@ -292,7 +337,7 @@ def proto_payload(wire: _Wire, protos: Mapping[int, Proto], name: str) -> Column
 def _loaded_json(
     schemas: object, ids: Iterable[int] | None, subject: Any, reader: object, options: Mapping[str, str]
 ) -> list[Schema]:
-    """None are needed where the reader's type is given: JSON says itself what is in it."""
+    """Loads the schemas; none are needed if the reader's type is given, since JSON describes itself."""
     if schemas is None and reader is not None and not isinstance(reader, int) and ids is None and subject is None:
         return []
     return load_schemas(schemas, "json", ids=ids, subject=subject, options=options)
@@ -310,9 +355,7 @@ def _json(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
     elif isinstance(reader, str | Mapping):
         kind = DataType.fromDDL(spark_type(Schema(0, reader if isinstance(reader, str) else json.dumps(reader))))
     else:
-        raise IllegalArgumentException(
-            f"reader: found {shown(reader)}, expected a type of Spark's, a JSON Schema, or an id"
-        )
+        raise IllegalArgumentException(f"reader: found {shown(reader)}, expected a Spark type, a JSON Schema, or an id")
     if not loaded:
         payload = F.when(wire.value.isNull(), F.lit(None)).when(wire.is_framed, wire.payload)
         payload = payload.otherwise(wire.refused(wire.no_frame()))
@@ -321,7 +364,7 @@ def _json(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
     text = payload.cast("binary").cast("string")
     if wire.mode != "PERMISSIVE" or not isinstance(kind, StructType):
         return F.from_json(text, kind, options)
-    # Of what it cannot read Spark makes a struct of nulls, which an object may be, too.
+    # For a value that it cannot read, Spark returns a struct of nulls, which may also be a valid object.
     told = StructType([*kind.fields, StructField(BROKEN, StringType())])
     found = F.from_json(text, told, {**options, "columnNameOfCorruptRecord": BROKEN})
     return _once(found, lambda each: F.when(each[BROKEN].isNull(), each.dropFields(BROKEN)))

@@ -1,13 +1,14 @@
-"""Which filters a read applies itself: what Spark pushes down, brought to bounds.
+"""Decides which filters a read applies itself: turns the filters that Spark pushes down into bounds.
 
-Spark does not look again at a row whose filter was accepted, so one is accepted only where it is applied exactly:
-comparisons of offset and timestamp become bounds that the decoder keeps row by row; topic and partition are asked once
-for each partition.  Of a list of offsets or times its ends narrow the read, and Spark filters the rest, as it does
-with everything else.  Knows filters by their class names, and so nothing of pyspark.
+Spark does not check a row again if the source accepted the filter, so a filter is accepted only if it is applied
+exactly.  Comparisons of offset and timestamp become bounds that the decoder applies to each record.  Topic and
+partition are compared once for each partition.  The lowest and the highest value of an IN list narrow the read, and
+Spark applies the list; Spark also applies all other filters.  Filters are recognized by class name, so this module
+needs no pyspark.
 
-A timestamp bound prunes as Kafka's own search by time does: what lies before the first record of that time is not
-read, and a batch whose header names an older time is not decoded.  An upper bound prunes batches whose time the log
-set; times that producers set are in no order, and are looked at record by record.
+A lower timestamp bound prunes as Kafka's search by time does: the read starts at the first record of that time, and a
+batch whose header has an older maximum is not decoded.  An upper bound prunes batches whose time the log set.  Times
+that producers set are in no order, so they are compared record by record.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OF_TEXT: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """One comparison of a partition's topic (text) or number."""
+    """One comparison of a partition's topic (a string) or number."""
 
     column: str
     name: str
@@ -56,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The records that pass: bounds are inclusive, timestamps in milliseconds; all must hold."""
+    """The records that pass.  Bounds are inclusive, timestamps in milliseconds; all conditions must hold."""
 
     offset_min: int = LONG_MIN
     offset_max: int = LONG_MAX
@@ -73,7 +74,7 @@ class Wanted:
         )
 
     def within(self, *, offset_min: int, offset_max: int, timestamp_min: int, timestamp_max: int) -> Wanted:
-        """With these bounds as well."""
+        """Returns a copy that has these bounds as well."""
         return replace(
             self,
             offset_min=max(self.offset_min, offset_min),
@@ -87,9 +88,9 @@ ALL = Wanted()
 
 
 def push(filters: Sequence[Any], *, rows: bool = True) -> tuple[Wanted, list[Any]]:
-    """The bounds of pushed filters, and those of them that Spark must apply itself.
+    """Returns the bounds of pushed filters, and the filters that Spark must apply itself.
 
-    `rows`: whether single records may be left out, and not only whole partitions.
+    `rows`: whether single records may be left out, not only whole partitions.
     """
     wanted, left = ALL, []
     for each in filters:
@@ -101,7 +102,7 @@ def push(filters: Sequence[Any], *, rows: bool = True) -> tuple[Wanted, list[Any
 
 
 def _narrowed(wanted: Wanted, it: Any, rows: bool) -> tuple[Wanted, bool]:
-    """`wanted` with one filter more, and whether that is all that it says."""
+    """Returns `wanted` with one more filter, and whether it expresses that filter exactly."""
     name, negated = type(it).__name__, False
     if name == "Not":
         it, negated = it.child, True
@@ -124,7 +125,7 @@ def _narrowed(wanted: Wanted, it: Any, rows: bool) -> tuple[Wanted, bool]:
         if any(time.tzinfo is None for time in listed):
             return wanted, False
         micros = [(time - EPOCH) // timedelta(microseconds=1) for time in listed]
-        # Whole milliseconds: the first at or above a time, and the last at or below it.
+        # Whole milliseconds: the first at or after a time, and the last at or before it.
         above, below = [-(-micro // 1000) for micro in micros], [micro // 1000 for micro in micros]
         if name == "In":
             return _bounded(wanted, "timestamp", name, above, below)
@@ -142,7 +143,7 @@ def _comparable(name: str, value: Any, kind: type) -> bool:
 
 
 def _bounded(wanted: Wanted, column: str, name: str, above: Any, below: Any) -> tuple[Wanted, bool]:
-    """Bounds of a column by a comparison; `above` and `below` are the whole numbers next to its value."""
+    """Bounds a column by a comparison; `above` and `below` are the whole numbers next to its value."""
     low, high = LONG_MIN, LONG_MAX
     if name == "In":
         low, high = min(above), max(below)

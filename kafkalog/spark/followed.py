@@ -1,12 +1,13 @@
-"""The partitions that a stream reads, looked at at each trigger: where each starts and ends now, which came and went.
+"""Follows the partitions that a stream reads: at each trigger, where each starts and ends, and which were added or
+deleted.
 
-A topic that was deleted and made again has another id (`partition.metadata`, where its partitions have one): offsets
-that were read of the old one say nothing of it.  That is noticed while the query runs; ids outlive no process.
+A topic that was deleted and created again has another id (`partition.metadata`, if its partitions have one), so offsets
+of the old topic say nothing about it.  This is noticed only while the query runs, since no id outlives the process.
 
-Views are kept between looks, and `glances` tells which of them may have changed since: a trigger which finds nothing
-new costs one native call that asks two questions a partition.  Where that cannot tell, each view is asked itself.  The
-views' files are let go, since there may be more partitions than a process may open files.  The directory may be another
-process's, which writes.  Knows nothing of pyspark; not thread-safe.
+Views are kept between looks, and `glances` tells which of them may have changed.  A trigger that finds nothing new
+costs one native call with two file lookups a partition.  If `glances` cannot tell, each view is checked.  The files of
+views are closed between looks, since there may be more partitions than files that a process may open.  Another process
+may write to the directory meanwhile.  Does not depend on pyspark; not thread-safe.
 """
 
 from __future__ import annotations
@@ -35,26 +36,29 @@ T = TypeVar("T")
 
 
 class FollowedPartitions:
-    """Those that the options choose; `views` are of the last look."""
+    """The partitions that the options choose; `views` are those of the last look."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._checkpoints: dict[str, CheckpointLines] = {}  # one for all partitions of a directory
-        self._known: set[TopicPartition] = set()  # they were there once
+        self._known: set[TopicPartition] = set()  # partitions that existed at some time
         self._topic_ids: dict[TopicPartition, str] = {}
-        self._told: set[str] = set()
-        self._remade: set[TopicPartition] = set()
+        self._told: set[str] = set()  # warnings that were logged
+        self._remade: set[TopicPartition] = set()  # their topic was recreated
         self._copies = Copies(options, streaming=True)
-        self._folder_times: dict[TopicPartition, tuple[str, int]] = {}  # of copies, when their topic id was read
-        self._glances = Glances(options.paths)  # which copies are not asked: their ends are not their own
+        self._folder_times: dict[
+            TopicPartition, tuple[str, int]
+        ] = {}  # (directory, mtime) of copies when their topic id was read
+        self._glances = Glances(options.paths)  # not for copies, whose visible end depends on other files
         self._ends: Offsets = {}  # of the last look
         self.views: dict[TopicPartition, PartitionView] = {}
 
     def look(self, known: Iterable[TopicPartition] = ()) -> Offsets:
-        """The end of each partition that there is now, as far as a reader of the query's isolation sees.
+        """Returns the end of each partition that exists now, as a reader with the query's isolation level sees it.
 
-        UnknownTopicOrPartitionException for what the options name and is not there; but of what the query read, which
-        is `known` or was seen, all may be gone.  Nobody changes what comes back: the same object says the same.
+        Raises UnknownTopicOrPartitionException if the options name a partition that does not exist.  Partitions that
+        the query has read, which are in `known` or were seen before, may all be deleted.  The result is never changed
+        later, so the same object means the same offsets.
         """
         self._known.update(known)
         found = self._look_at_changes()
@@ -63,7 +67,7 @@ class FollowedPartitions:
         self._glances.begin()
         views = {}
         ends = {}
-        # What was handed out before lay below the high watermark, also where no checkpoint says so yet.
+        # The rows returned before were below the high watermark, even if no checkpoint says so yet.
         floors = known if isinstance(known, Mapping) else {}
         if self._remade:
             floors = {partition: end for partition, end in floors.items() if partition not in self._remade}
@@ -92,7 +96,7 @@ class FollowedPartitions:
         return ends
 
     def _look_at_changes(self) -> Offsets | None:
-        """As `look`, of the partitions that may have changed; None where all must be looked at."""
+        """Does the work of `look` for the partitions that may have changed; returns None if all must be checked."""
         changed = self._glances.changed(self.views)
         if changed is None:
             return None
@@ -115,8 +119,10 @@ class FollowedPartitions:
         return self._ends
 
     def look_again(self, known: Mapping[TopicPartition, int], looks: int, interval_ms: int) -> Offsets:
-        """As `look`, up to `looks` times while a partition is gone, or ends below what is known of it: a crash or a
-        truncation may be being repaired."""
+        """Repeats `look` up to `looks` times while a partition is missing or ends below its known offset.
+
+        Its broker may be recovering from a crash or truncating the log.
+        """
         for number in range(1, looks + 1):
             try:
                 ends = self.look(known)
@@ -132,13 +138,13 @@ class FollowedPartitions:
         raise AssertionError("there is at least one look")
 
     def _tell_once(self, text: str) -> None:
-        """What is missing at one look is mostly missing at the next."""
+        """Logs a warning once: what is missing at one look is usually missing at the next."""
         if text not in self._told:
             self._told.add(text)
             warn(text)
 
     def refresh(self, partition: TopicPartition) -> PartitionView | None:
-        """The partition's view as of now; None when it is gone."""
+        """Returns the partition's refreshed view, or None if the partition no longer exists."""
         view = self.views.get(partition)
         if view is not None:
             seen = view.snapshot.mtime_ms
@@ -151,46 +157,48 @@ class FollowedPartitions:
         return view
 
     def is_remade(self, partition: TopicPartition) -> bool:
-        """Whether its topic was deleted and made again, and `take_remade` has not told yet."""
+        """Whether the partition's topic was recreated and `take_remade` has not returned it yet."""
         return partition in self._remade
 
     def take_remade(self) -> set[TopicPartition]:
-        """Those whose topic was deleted and made again since the last call."""
+        """Returns the partitions whose topic was deleted and recreated since the last call."""
         found, self._remade = self._remade, set()
         return found
 
     def ask(self, partition: TopicPartition, question: Callable[[Snapshot], T]) -> T:
-        """A partition's answer, by its view of the last look."""
+        """Answers a question about a partition from its view of the last look."""
         return ask(self.views[partition], question)
 
     def _look_at(self, partition: TopicPartition, log_dir: str, starts: CheckpointLines) -> tuple[PartitionView, bool]:
-        """The partition's view, and whether it shows something new."""
+        """Returns the partition's view, and whether it shows something new."""
         view = self.views.get(partition)
-        if view is None or view.log_dir != log_dir or isinstance(view, CopyView):  # which would end where it did
+        if view is None or view.log_dir != log_dir or isinstance(view, CopyView):  # a CopyView would keep its old limit
             lines = self._checkpoints.setdefault(log_dir, CheckpointLines(log_dir))
             view = PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines)
             self._compare_topic(view)
             return view, True
-        # Where there is room behind the last batch a write changes no size, nor a time within a tick of the clock.
+        # With room after the last batch, a write changes neither the size nor, within one tick of the clock, the time.
         has_room = bool(view.segments) and view.snapshot.end_position < view.segments[-1].size
         if not has_room and not view.has_changed() and not starts_elsewhere(view, starts):
             return view, False
         seen = view.snapshot.mtime_ms
         view.refresh()
-        if view.snapshot.mtime_ms != seen:  # as it is when the folder is another
+        if view.snapshot.mtime_ms != seen:  # another directory has another time
             self._compare_topic(view)
         return view, True
 
     def _look_at_copy(self, view: CopyView) -> tuple[PartitionView, bool]:
-        """The view of the copy that was chosen, and whether it may show something new."""
+        """Returns the view of the chosen copy, and whether it may show something new."""
         if self._folder_times.get(view.topic_partition) != (view.log_dir, view.snapshot.mtime_ms):
             self._folder_times[view.topic_partition] = view.log_dir, view.snapshot.mtime_ms
             self._compare_topic(view)
         return view, view.snapshot.unreadable_end is not None
 
     def _compare_topic(self, view: PartitionView) -> bool:
-        """Take note of the topic id in a partition's folder; whether it is new.  A folder has none for a moment, or
-        ever."""
+        """Remembers the topic id in a partition's directory; returns whether it is new.
+
+        A new directory has no id for a moment, and some never have one.
+        """
         try:
             found = topic_id_of(view.directory, files_of(view.log_dir))
         except (CorruptCheckpointException, OSError):
@@ -205,7 +213,8 @@ class FollowedPartitions:
         return True
 
     def _judge_end(self, view: PartitionView) -> None:
-        """CorruptRecordException, or a warning, where the end that is seen is not the log's: the stream would stall."""
+        """Raises CorruptRecordException, or logs a warning, if damage hides the log's end: the stream would stall
+        there."""
         isolation = self._options.isolation
         if view.over(lambda seen: seen.damage_at_end(isolation)) is not None:
             try:

@@ -1,10 +1,10 @@
-"""What Spark's `from_json` makes of one text, step by step as Spark and its parser Jackson take it.
+"""Parses one text as Spark's `from_json` does, step by step like Spark and its parser Jackson.
 
-For the few rows that the native walk over JSON does not answer (`json_values`): what is broken, and where Spark gives
-something else than is written there.  Jackson is a tokenizer that can be asked on after an error, and Spark does ask
-on where a nested value was broken, so what is left of such a row depends on the byte at which each part gave up.  That
-is followed here (Jackson's ReaderBasedJsonParser and Spark's JacksonParser, mode PERMISSIVE, default settings); a
-test compares both on random texts.  Slow: microseconds a token.  Knows nothing of Spark's or Arrow's types.
+It serves the few rows that the native JSON reader does not answer (`json_values`): broken texts, and texts for which
+Spark returns something else than what is written.  Jackson's tokenizer can continue after an error, and Spark does
+continue after a broken nested value.  The rest of such a row therefore depends on the byte at which each part failed.
+This module follows Jackson's ReaderBasedJsonParser and Spark's JacksonParser (mode PERMISSIVE, default settings), and a
+test compares both on random texts.  It takes microseconds a token.  It does not depend on Spark's or Arrow's types.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXT_CHARS_MAX = 20_000_000
 NAME_CHARS_MAX = 50_000
 ERROR_CHARS_MAX = 256
 
-# Tokens; of numbers and texts what they say is beside.
+# Tokens.  The content of a number or a text is in `Tokens.value`.
 START_OBJECT, END_OBJECT, START_ARRAY, END_ARRAY = "{", "}", "[", "]"
 NAME, TEXT, WHOLE, FRACTION, TRUE, FALSE, NULL = "name", "text", "whole", "fraction", "true", "false", "null"
 ROOT, ARRAY, OBJECT = "root", "array", "object"
@@ -32,7 +32,7 @@ _WRITTEN = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f
 _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _BLANKS = frozenset(" \t\r\n")
-_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java replaces a part of one once, too
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java replaces an incomplete surrogate once, too
 _STOPS = {'"': re.compile('["\\\\\x00-\x1f]'), "'": re.compile("['\\\\\x00-\x1f]")}
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LONE = re.compile("[\ud800-\udfff]")
@@ -44,11 +44,11 @@ _NOT_A_NUMBER = {
 
 
 class Broken(Exception):
-    """A value that is none, or none of its type."""
+    """The text is not a value, or not one of the wanted type."""
 
 
 class Partial(Exception):
-    """A value of which a part was broken."""
+    """A part of the value was broken; `value` has the rest."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Partial(Exception):
 
 
 def from_json(data: bytes, fields: Sequence[tuple[str, str, tuple[Any, ...]]]) -> tuple[Any, ...] | None:
-    """The values of the fields, nested ones as tuples and lists; None for a blank text.
+    """Returns the values of the fields, nested ones as tuples and lists; None for a blank text.
 
     `fields` are (name, format, children), with the formats of `JsonSchema`: loose, i, l, g, b, +s, +l.
     """
@@ -81,7 +81,7 @@ Convert = Callable[["Tokens"], Any]
 
 
 def _object(fields: Sequence[tuple[str, str, tuple[Any, ...]]]) -> Convert:
-    """Converts the object that begins with the present token."""
+    """Converts the object that begins with the current token."""
     places = {name: place for place, (name, _, _) in enumerate(fields)}
     converters = [_converter(format, children) for _, format, children in fields]
 
@@ -137,7 +137,7 @@ def _converter(format: str, children: tuple[Any, ...]) -> Convert:
 
 
 def _of_token(wanted: str, convert: Convert) -> Convert:
-    """Names before a value are passed over, null is null of any type; what is not `wanted` is no value."""
+    """Skips names before a value and returns None for null; a token other than `wanted` is no value."""
 
     def checked(tokens: Tokens) -> Any:
         while tokens.token == NAME:
@@ -153,7 +153,7 @@ def _of_token(wanted: str, convert: Convert) -> Convert:
 
 def _other(tokens: Tokens) -> Broken:
     if tokens.token == TEXT:
-        tokens.text()  # Spark asks for it, and goes on behind it
+        tokens.text()  # Spark reads it and continues after it
     return Broken()
 
 
@@ -207,10 +207,10 @@ def _boolean(tokens: Tokens) -> bool:
 
 
 def _written(tokens: Tokens) -> list[str]:
-    """The parts of the value at the present token, without blanks."""
+    """Returns the parts of the value at the current token, without blanks."""
     parts: list[str] = []
     depth = 0
-    is_first = True  # no comma before it
+    is_first = True  # no comma before this token
     while True:
         token = tokens.token
         if token in (END_OBJECT, END_ARRAY):
@@ -255,8 +255,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def java_double(number: float) -> str:
-    """A double as Java writes it, with the least digits that are sure to be read as the same (JDK 19 and later; those
-    before write a digit more of some)."""
+    """Writes a double as Java does: the fewest digits that are read back as the same number.
+
+    This is JDK 19 and later; earlier versions write one more digit for some numbers.
+    """
     if math.isnan(number) or math.isinf(number):
         return '"NaN"' if math.isnan(number) else '"Infinity"' if number > 0 else '"-Infinity"'
     sign = "-" if math.copysign(1, number) < 0 else ""
@@ -272,7 +274,7 @@ def java_double(number: float) -> str:
 
 
 def _digits(text: str) -> tuple[str, int]:
-    """The significant digits of Python's text of a number above 0, and the power of ten of the first one."""
+    """Returns the significant digits of Python's text of a number above 0, and the power of ten of the first digit."""
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -280,11 +282,11 @@ def _digits(text: str) -> tuple[str, int]:
     return digits.rstrip("0") or "0", power
 
 
-# --- tokens, as Jackson cuts them -------------------------------------------------------------------------------------
+# --- tokens, as Jackson finds them ------------------------------------------------------------------------------------
 
 
 class _Context:
-    """An object or an array that was begun."""
+    """An object or array that is open."""
 
     __slots__ = ("count", "kind", "name")
 
@@ -295,31 +297,31 @@ class _Context:
 
 
 class Tokens:
-    """The tokens of a text, one after the other.  Broken leaves it where Jackson is left."""
+    """The tokens of a text, one after the other.  After Broken, the position is where Jackson's is."""
 
     def __init__(self, text: str) -> None:
         self._data = text
         self._at = 0
         self.token: str | None = None
-        self._after_name: str | None = None  # the token that was cut with a name
-        self._is_open = False  # the present text is not cut yet
+        self._after_name: str | None = None  # the token that was read together with a name
+        self._is_open = False  # the current text is not read yet
         self._contexts = [_Context(ROOT)]
         self.value = ""  # of a text or number
 
     @property
     def name(self) -> str | None:
-        """The key at the present token."""
+        """Returns the key at the current token."""
         if self.token in (START_OBJECT, START_ARRAY) and len(self._contexts) > 1:
             return self._contexts[-2].name
         return self._contexts[-1].name
 
     def is_before(self, last: str) -> bool:
-        """Goes on, and says whether that is something else than the `last` token, and not the end."""
+        """Advances, and returns whether the new token is neither `last` nor the end."""
         token = self.next()
         return token is not None and token != last
 
     def skip_children(self) -> None:
-        """To the end of the object or array that begins here, if one does."""
+        """Advances to the end of the object or array that begins here, if one does."""
         if self.token not in (START_OBJECT, START_ARRAY):
             return
         depth = 1
@@ -334,7 +336,7 @@ class Tokens:
                 depth -= 1
 
     def text(self) -> str:
-        """What the present text says; half of a pair of surrogates stays one."""
+        """Returns the content of the current text; half of a surrogate pair stays as it is."""
         if self._is_open:
             self._is_open = False
             self.value = self._rest_of_text('"')
@@ -343,7 +345,7 @@ class Tokens:
         return self.value
 
     def next(self) -> str | None:
-        """The next token; None at the end."""
+        """Advances to the next token and returns it; None at the end."""
         if self.token == NAME:
             self.token, self._after_name = self._after_name, None
             self._begin(self.token)
@@ -403,18 +405,18 @@ class Tokens:
     # --- letters ------------------------------------------------------------------------------------
 
     def _letter(self) -> str:
-        """The next letter; Broken at the end."""
+        """Returns the next letter; raises Broken at the end."""
         if self._at >= len(self._data):
             raise Broken
         self._at += 1
         return self._data[self._at - 1]
 
     def _past_blanks(self) -> str | None:
-        """The first letter that is no blank; None at the end."""
+        """Returns the first letter that is not blank; None at the end."""
         while self._at < len(self._data):
             letter = self._letter()
             if letter not in _BLANKS:
-                if letter < " " or letter == "/":  # comments are none
+                if letter < " " or letter == "/":  # comments are not allowed
                     raise Broken
                 return letter
         return None
@@ -426,7 +428,7 @@ class Tokens:
         return letter
 
     def _rest_of_text(self, quote: str) -> str:
-        """From behind a quote to behind the next one."""
+        """Reads from after a quote to after the next one."""
         parts = []
         begin = self._at
         data = self._data
@@ -486,7 +488,7 @@ class Tokens:
         raise Broken
 
     def _number(self, first: str) -> str:
-        """A whole number, or one with a fraction or an exponent."""
+        """Reads a whole number, or one with a fraction or an exponent."""
         data, start = self._data, self._at - 1
         at = start + (first == "-")
         if first == "-" and data[at : at + 1] not in _DIGITS:
@@ -497,7 +499,7 @@ class Tokens:
         if data[at] == "0" and data[at + 1 : at + 2] in _DIGITS and at + 1 < len(data):
             self._at = at + 1
             raise Broken
-        is_slow = data[at] == "0"  # it moves on as it reads
+        is_slow = data[at] == "0"  # Jackson's slow path advances while it reads
         whole = at = self._past_digits(at)
         digits = at - start - (first == "-")
         is_whole = True
@@ -533,7 +535,7 @@ class Tokens:
         return at
 
     def _no_number(self, letter: str, sign: str) -> str:
-        """An infinity, behind its sign and first letter."""
+        """Reads an infinity, after its sign and first letter."""
         if letter == "I":
             following = self._letter()
             if following in "Nn":
@@ -544,7 +546,7 @@ class Tokens:
         raise Broken
 
     def _match(self, word: str, at: int) -> None:
-        """The rest of a word, behind which no other letter of a word may be."""
+        """Reads the rest of a word; the letter after it must not continue the word."""
         for letter in word[at:]:
             if self._data[self._at : self._at + 1] != letter:
                 self._past_word(at)
@@ -556,7 +558,7 @@ class Tokens:
             raise Broken
 
     def _past_word(self, length: int) -> None:
-        """Jackson reads a word on, to tell it."""
+        """Reads to the end of a word: Jackson does so to name it in its error."""
         while self._at < len(self._data) and _is_part(self._data[self._at]):
             self._at += 1
             length += 1
@@ -569,7 +571,7 @@ def _joined(pair: re.Match[str]) -> str:
 
 
 def _is_part(letter: str) -> bool:
-    """Whether it may be in a name of Java's."""
+    """Whether the letter may be in a Java name."""
     if letter < "\x80":
         return letter.isalnum() or letter in "_$" or letter < "\x09" or "\x0e" <= letter < "\x1c" or letter == "\x7f"
     return letter <= "\uffff" and f"a{letter}".isidentifier()

@@ -1,13 +1,18 @@
-"""Functions for the columns of any DataFrame: batches to records and back, Kafka's checksum, its partitioner, headers,
-the wire format of schema registries, Debezium's messages.
+"""Functions for the columns of any DataFrame.
 
-Arrow goes in and out, and loops over rows are native.  They run wherever an executor's Python has kafkalog; what Spark
-can do by itself (`header`, and all of `decoding`) is Spark's own expression, which needs no Python.  Needs pyspark >=
-4.1 (`arrow_udf`) and pyarrow.
+They convert batches to records and back, and compute Kafka's checksum and its partitioner.  They also read headers, the
+wire format of schema registries, and Debezium's messages.
 
-    from kafkalog.spark import functions as K
-    files = spark.read.format("binaryFile").load("logs/orders-0/*.log")
-    records = files.select("path", F.inline(K.decode_batches("content")))
+Rows go through Arrow, and loops over rows are native.  The functions run on every executor whose Python has kafkalog.
+`header`, `header_values`, `from_registry`, `schema_id` and `debezium` are Spark expressions and need no Python there.
+Needs pyspark >= 4.1 (`arrow_udf`) and pyarrow.
+
+Example:
+    Read the records of all segments of a partition:
+
+        from kafkalog.spark import functions as K
+        files = spark.read.format("binaryFile").load("logs/orders-0/*.log")
+        records = files.select("path", F.inline(K.decode_batches("content")))
 """
 
 from __future__ import annotations
@@ -51,14 +56,28 @@ DAMAGE = ("fail", "truncate")
 
 
 def decode_batches(data: Column | str, damage: str = "fail") -> Column:
-    """The records of batches, of any magic and codec: an array of structs, one a record, for `inline`.
+    """Decodes the records of batches, of any magic and codec, to an array of structs for Spark's `inline`.
 
-    `data` is the bytes of a fetch response's records or of a .log file; as in a response, a last batch that is cut off
-    is passed over (but not one whose size is damaged, where whole batches follow).  The bytes that are there must be a
-    header's: text is none from its ninth byte on, which is where a size begins; up to eight bytes may be any offset.
-    Markers of transactions are no records.  `damage`: what else is no batch fails the query with its byte ("fail"), or
-    ends the array ("truncate").  A file is in memory as a whole, with its records: of directories
-    `spark.read.format("kafkalog")` reads slices.
+    A file is in memory as a whole, together with its records; `spark.read.format("kafkalog")` reads directories in
+    slices.  Control records are left out.
+
+    Args:
+        data: The binary column, or its name: the records of a fetch response, or a .log file.  A last batch that is
+            incomplete is skipped, as in a fetch response, but an incomplete batch with whole batches after it is
+            damage.  Up to eight bytes count as the start of a batch; from the ninth byte on they must be a header.
+        damage: "fail" fails the query at damaged bytes and names their position; "truncate" ends the array there.
+
+    Returns:
+        A column of array<struct<key, value, offset, timestamp, timestampType, headers>>; null for null.
+
+    Raises:
+        IllegalArgumentException: `damage` is neither of the two.
+        UnsupportedOperationException: This pyspark has no Arrow functions (it is older than 4.1).
+
+    Example:
+        One row a record:
+
+            files.select("path", F.inline(K.decode_batches("content")))
     """
     if damage not in DAMAGE:
         raise IllegalArgumentException(f"damage is {damage!r}", hint=f"expected one of {', '.join(DAMAGE)}")
@@ -70,13 +89,30 @@ def encode_batch(
     base_offset: Column | str | int = 0,
     compression: str = "none",
 ) -> Column:
-    """An array of records (structs with `value` and, as they like, `key`, `timestamp`, `headers`, `offset`) as the
-    bytes of one batch of magic 2, as a producer writes it.  Null for an empty array.
+    """Encodes an array of records as the bytes of one batch of magic 2, as a producer writes it.
 
-    Offsets are those of the records where they have them (ascending), else they run on from `base_offset`: 0 to
-    2^63 - 2.  A record without a timestamp has -1.  The inverse of `decode_batches`; an array is what
-    `collect_list(struct(...))` makes.  A null record, offset or base offset, and fields of other types than the data
-    source's columns have (`key` and `value` may be text), fail the query.
+    This is the inverse of `decode_batches`.  The query fails for a null record, offset or base offset, and for a field
+    of another type than the data source's column (`key` and `value` may also be strings).
+
+    Args:
+        records: The column, or its name: an array of structs with `value` and, if wanted, `key`, `timestamp`,
+            `headers` and `offset`.  `collect_list(struct(...))` makes such an array.  A record without a timestamp
+            gets -1.  Offsets must ascend.
+        base_offset: The offset of the first record if records have no `offset`: 0 to 2^63 - 2.
+        compression: The codec: none, gzip, snappy, lz4 or zstd.
+
+    Returns:
+        A binary column; null for an empty array.
+
+    Raises:
+        IllegalArgumentException: `compression` is not the name of a codec.
+        UnsupportedOperationException: This pyspark has no Arrow functions (it is older than 4.1).
+
+    Example:
+        One batch a key:
+
+            rows = frame.groupBy("key").agg(F.collect_list(F.struct("key", "value")).alias("records"))
+            rows.select(K.encode_batch("records", compression="zstd"))
     """
     codec = codecs.NAMES.index(compression) if compression in codecs.NAMES else None
     if codec is None:
@@ -88,25 +124,82 @@ def encode_batch(
 
 
 def crc32c(data: Column | str) -> Column:
-    """CRC-32C of bytes, or of text's UTF-8 (Castagnoli), 0 to 2^32 - 1; Spark's own crc32 is another polynomial."""
+    """Computes CRC-32C (Castagnoli), the checksum of Kafka's batches; Spark's `crc32` uses another polynomial.
+
+    Args:
+        data: The column, or its name: bytes, or a string, of which the UTF-8 bytes count.
+
+    Returns:
+        A bigint column: 0 to 2^32 - 1; null for null.
+
+    Raises:
+        UnsupportedOperationException: This pyspark has no Arrow functions (it is older than 4.1).
+
+    Example:
+        Compute the checksum of each value:
+
+            frame.select(K.crc32c("value"))
+    """
     return _arrow_udf(_Hash(0, str(data)), "bigint")(_column(data))
 
 
 def murmur2_partition(key: Column | str, partitions: int) -> Column:
-    """The partition that Kafka's producers choose for a key, of a topic with so many; null for none, whose partition
-    nothing decides."""
+    """Computes the partition that Kafka's producers choose for a key.
+
+    Args:
+        key: The column, or its name: bytes, or a string, of which the UTF-8 bytes count.
+        partitions: The number of partitions of the topic.
+
+    Returns:
+        An int column; null for a null key, whose partition the producer chooses freely.
+
+    Raises:
+        IllegalArgumentException: `partitions` is not a whole number from 1 to 2^31 - 1.
+        UnsupportedOperationException: This pyspark has no Arrow functions (it is older than 4.1).
+
+    Example:
+        Find records that are not in the partition of their key:
+
+            frame.where(F.col("partition") != K.murmur2_partition("key", 12))
+    """
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= 0x7FFFFFFF:
-        raise IllegalArgumentException(f"partitions is {partitions!r}", hint="a topic has at least one partition")
+        raise IllegalArgumentException(f"partitions is {partitions!r}", hint="expected a number from 1 to 2147483647")
     return _arrow_udf(_Hash(partitions, str(key)), "int")(_column(key))
 
 
 def header_values(headers: Column | str, name: str) -> Column:
-    """The values of all headers of that name, in order: an array, null where there are no headers at all."""
+    """Returns the values of all headers with a name, in order.
+
+    Args:
+        headers: The column `headers`, or its name.
+        name: The name of the header.
+
+    Returns:
+        A column of array<binary>; null if `headers` is null.
+
+    Example:
+        Read all values of the header `trace`:
+
+            frame.select(K.header_values("headers", "trace"))
+    """
     return F.transform(F.filter(_column(headers), lambda each: each["key"] == name), lambda each: each["value"])
 
 
 def header(headers: Column | str, name: str) -> Column:
-    """The value of the last header of that name, as Kafka's Headers.lastHeader; null where there is none."""
+    """Returns the value of the last header with a name, as Kafka's Headers.lastHeader does.
+
+    Args:
+        headers: The column `headers`, or its name.
+        name: The name of the header.
+
+    Returns:
+        A binary column; null if no header has the name.
+
+    Example:
+        Read a header as a string:
+
+            frame.select(K.header("headers", "trace").cast("string"))
+    """
     return F.try_element_at(header_values(headers, name), F.lit(-1))
 
 
@@ -118,7 +211,7 @@ def _arrow_udf(work: Any, kind: str, columns: int = 1) -> Any:
     make = getattr(F, "arrow_udf", None)
     if make is None:
         raise UnsupportedOperationException(
-            "this pyspark has no Arrow functions", hint="pip install 'pyspark>=4.1'; the data source needs 4.0"
+            "this pyspark has no Arrow functions", hint="pip install 'pyspark>=4.1' (the data source needs only 4.0)"
         )
     if columns == 2:
 
@@ -152,13 +245,13 @@ def _headers(kind: pa.DataType) -> bool:
 
 
 def _items(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of an array's structs; none where it is no such array."""
+    """Returns the fields of an array's structs; none if the type is not an array of structs."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return []
     return [kind.value_type.field(place) for place in range(kind.value_type.num_fields)]
 
 
-# Field -> (whether an Arrow type will do, what to say is expected)
+# Field -> (check of its Arrow type, the expected type for messages)
 GIVEN_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "key": (_octets, "binary or string"),
     "value": (_octets, "binary or string"),
@@ -169,13 +262,15 @@ GIVEN_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
 
 
 def _check_type(name: str, kind: pa.DataType, fits: Callable[[pa.DataType], bool], expected: str) -> None:
-    """IllegalArgumentException where a column, or a field, is of another type; that of NULL alone has no other."""
+    """Raises IllegalArgumentException if a column or field has another type; a column of only NULL fits all types."""
     if not pa.types.is_null(kind) and not fits(kind):
-        raise IllegalArgumentException(f"{name}: found {kind}, expected {expected}", hint="cast it")
+        raise IllegalArgumentException(
+            f"{name}: found {kind}, expected {expected}", hint="cast the column to that type"
+        )
 
 
 class _Hash:
-    """CRC-32C of each row, or its partition where there are some."""
+    """Computes CRC-32C of each row, or the partition of each key if `partitions` is not 0."""
 
     def __init__(self, partitions: int, name: str = "column") -> None:
         self._partitions = partitions
@@ -216,7 +311,7 @@ class _Decode:
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.concat_arrays(pieces), mask=nulls)
 
     def _records(self, data: memoryview) -> Iterator[Any]:
-        """The record batches of one row."""
+        """Yields the Arrow record batches of one row."""
         table = whole_batches(data, truncates=self._truncates)
         wanted = schema(RECORD_COLUMNS, SPARK_COLUMNS)
         for columns in read_columns(data, table, timestamp_types=True, null_empty_headers=True, skip_control=True):
@@ -244,7 +339,7 @@ class _Encode:
         odd = [name for name in names if name not in GIVEN and name not in SPARK_COLUMNS]
         if fields and (odd or "value" not in names):
             raise IllegalArgumentException(
-                f"records are structs of {', '.join(names)}", hint=f"expected value, and of {', '.join(GIVEN)} any"
+                f"records are structs of {', '.join(names)}", hint=f"expected value, and any of {', '.join(GIVEN)}"
             )
         for field in fields:
             if field.name in GIVEN:
@@ -276,7 +371,9 @@ class _Encode:
             )
         ]
         if len(batches) != 1:
-            raise IllegalArgumentException(f"found records of {len(batches)} batches, expected those of one (2 GiB)")
+            raise IllegalArgumentException(
+                f"found records for {len(batches)} batches, expected at most one batch (2 GiB)"
+            )
         return batches[0].data
 
     @staticmethod
@@ -284,18 +381,20 @@ class _Encode:
         if column.null_count:
             place = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             raise IllegalArgumentException(
-                f"{name}: found null in place {place} of the array, expected {what}s", hint="filter them out"
+                f"{name}: found null at position {place} of the array, expected {what}s", hint="filter nulls out"
             )
 
     def _first_offset(self, offsets: pa.Array | None, base: int | None, count: int) -> int:
-        """The base offset; IllegalArgumentException where a record has an offset that no record can have."""
+        """Returns the base offset; raises IllegalArgumentException if a record has an offset that is not valid."""
         if base is None:
-            raise IllegalArgumentException("base_offset: found null, expected an offset", hint="coalesce it")
+            raise IllegalArgumentException(
+                "base_offset: found null, expected an offset", hint="replace null with coalesce"
+            )
         first, last = (base, base + count - 1) if offsets is None else (offsets[0].as_py(), offsets[-1].as_py())
         if first < 0 or last >= LONG_MAX:
             name = "base_offset" if offsets is None else f"{self._name}.offset"
             raise IllegalArgumentException(
-                f"{name}: found {count} records of offsets {first} to {last}, expected 0 to {LONG_MAX - 1}"
+                f"{name}: found {count} records with offsets {first} to {last}, expected 0 to {LONG_MAX - 1}"
             )
         return first
 

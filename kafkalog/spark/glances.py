@@ -1,16 +1,18 @@
-"""Which partitions of a stream may have changed since its last look, told by one native call a directory.
+"""Tells which partitions of a stream may have changed since its last look, with one native call a directory.
 
-`remember` keeps, for each partition, times, size and inode of its folder and of its last segment's file.  What has the
-same at the next look is the same: an append makes the file longer, or newer if it was preallocated; a new segment,
-retention, compaction and a topic that was made again change the folder.  Who copies files back with their times still
-changes the ctime.  A row is believed only if it had rested (`RESTS_MS`) when the look before began, for a file system's
-clock is coarse, and for longer where its times are whole seconds.  Where a view cannot vouch for a row (room behind the
-last batch, files that changed while it looked), its partition is looked at again.
+`remember` keeps the times, size and inode of each partition's directory and of its last segment's file.  If these are
+the same at the next look, the partition is unchanged.  An append makes the file longer, or newer if it was
+preallocated.  A new segment, retention, compaction and a recreated topic change the directory.  Files that are copied
+back with their times still have another ctime.
 
-Beside these, what a look as a whole goes by is kept: the names in the log directory that may be partitions, the files
-that say which topics there are, and the checkpoint of log starts, of which only the lines that differ count.  If the
-first two change, nobody can tell, and all is looked at.  Object stores, tiers and mounts have no such call.  Knows
-nothing of pyspark; not thread-safe.
+A row counts only if its times were `RESTS_MS` old when the last look began, since a file system's clock is coarse; for
+whole-second times the age is longer.  A partition is checked again if its view cannot vouch for the row: if there is
+room after the last batch, or if files changed during the look.
+
+The module also keeps what a look depends on as a whole: the names in the log directory that may be partitions, the
+files that say which topics exist, and the checkpoint of log start offsets, of which only changed lines count.  If one
+of the first two changes, everything is checked.  Object stores, tiers and mounts have no such call.  Does not depend
+on pyspark; not thread-safe.
 """
 
 from __future__ import annotations
@@ -34,19 +36,19 @@ from kafkalog.engine.log.checkpoint_lines import COARSE_RESTS_MS, RESTS_MS, Chec
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.spark.places import files_of
 
-Rows = NDArray[np.int64]  # by path and GLANCE_FIELDS
+Rows = NDArray[np.int64]  # one row a path, with the columns GLANCE_FIELDS
 MTIME_NS, SIZE, INODE, MODE = (GLANCE_FIELDS.index(name) for name in ("mtime_ns", "size", "inode", "mode"))
 TIMES = [MTIME_NS, GLANCE_FIELDS.index("ctime_ns")]
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
-KEEPS_MS = 10_000  # of the log starts, which are asked for once for all partitions
+KEEPS_MS = 10_000  # for the log start offsets, which are read once for all partitions
 ROOT, LOG_STARTS = ".", names.LOG_START_OFFSET_CHECKPOINT_FILE
-# Which topics there are, and whether a broker has the directory.
+# Files that say which topics exist, and whether a broker has the directory.
 SETTINGS = (names.TOPIC_CONFIGS_FILE, names.META_PROPERTIES_FILE)
 _LIKE_A_PARTITION = re.compile(r"-[+-]?\d+$")
 
 
 class Watched(NamedTuple):
-    """Names below a place, how they were, and which of them nobody may believe."""
+    """Names in a directory, their rows, and which of the rows do not count."""
 
     names: tuple[str, ...]
     joined: bytes
@@ -55,9 +57,12 @@ class Watched(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """A log directory as a look saw it: `listed` are names in it that may be partitions, `around` is watched beside its
-    partitions (the directory and its log starts first), `inside` has the folder and the last segment of each of
-    `partitions`."""
+    """A log directory at one look.
+
+    `listed` are the names in it that may be partitions.  `around` is watched in addition to its partitions: the
+    directory and its log start offsets come first.  `inside` has two rows for each of `partitions`: its directory and
+    its last segment.
+    """
 
     path: str
     listed: frozenset[str]
@@ -67,8 +72,11 @@ class Directory(NamedTuple):
 
 
 class Glances:
-    """Asked by `FollowedPartitions`: `changed` first; where that is None, `begin`, the look, `remember`; else
-    `remember_again` for what was looked at.  What is not remembered is forgotten: after an error all is looked at."""
+    """Keeps the rows for `FollowedPartitions`, which calls `changed` first.
+
+    If `changed` returns None, it calls `begin`, looks at everything and calls `remember`.  Otherwise it calls
+    `remember_again` for the partitions that it checked.  Without that call, as after an error, everything is checked.
+    """
 
     def __init__(self, log_dirs: Sequence[str]) -> None:
         self._log_dirs = log_dirs
@@ -76,11 +84,14 @@ class Glances:
         self._begun_ns = 0
         self._kept: list[Directory] | None = None
 
-    # --- a look at what has changed ------------------------------------------------------------------
+    # --- finding changes -----------------------------------------------------------------------------
 
     def changed(self, views: Mapping[TopicPartition, PartitionView]) -> dict[TopicPartition, bool] | None:
-        """The partitions that may have changed since they were remembered, and whether their folders may; None where
-        others may have come or gone, or nobody can tell."""
+        """Returns the partitions that may have changed since they were remembered, and whether their directories may
+        have.
+
+        Returns None if partitions may have been added or deleted, or if the rows cannot tell.
+        """
         kept, self._kept = self._kept, None
         self._begun = None
         self._begun_ns = time.time_ns()
@@ -111,7 +122,7 @@ class Glances:
         return found
 
     def _same_around(self, directory: Directory, rows: Rows) -> Directory | None:
-        """The directory with what is around its partitions as it is now; None where that says something else."""
+        """Returns the directory with new rows around its partitions; None if they have changed."""
         differ = _may_differ(directory.around, rows)
         if differ[2:].any():
             return None
@@ -122,7 +133,7 @@ class Glances:
     def remember_again(
         self, partitions: Iterable[TopicPartition], views: Mapping[TopicPartition, PartitionView]
     ) -> None:
-        """Keeps what `changed` has found, and how those that were looked at since are now."""
+        """Keeps the result of `changed`, and new rows for the partitions that were checked since."""
         chosen = set(partitions)
         kept = []
         for directory in self._begun or ():
@@ -153,10 +164,10 @@ class Glances:
             inside = inside._replace(names=tuple(listed), joined=_joined(listed))
         return directory._replace(inside=inside)
 
-    # --- a look at everything ------------------------------------------------------------------------
+    # --- checking everything -------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A look at everything begins: how what it goes by is before."""
+        """Begins a look at everything: reads the rows that it depends on before it starts."""
         self._begun, self._begun_ns = None, time.time_ns()
         found = []
         for path in self._log_dirs:
@@ -165,7 +176,7 @@ class Glances:
                 listed = _listed(files, path)
                 watched = [ROOT, LOG_STARTS, *SETTINGS, *_metadata_files(files, path, listed)]
             except OSError:
-                return  # the look says what is wrong
+                return  # the look itself reports the error
             rows = _rows(files, path, _joined(watched))
             if rows is None:
                 return
@@ -174,7 +185,7 @@ class Glances:
         self._begun = found
 
     def remember(self, views: Mapping[TopicPartition, PartitionView]) -> None:
-        """All was looked at since `begin`."""
+        """Keeps new rows after everything was checked since `begin`."""
         if self._begun is None or any(type(view) is not PartitionView for view in views.values()):
             return
         kept = []
@@ -189,7 +200,7 @@ class Glances:
             around = directory.around
             listed = (*around.names, *others)
             rows = np.concatenate([around.rows, watched])
-            # What is watched from now on must have been like this before the look.
+            # A file that is watched from now on must have been like this before the look began.
             is_new = self._is_new(watched) | (watched[:, MODE] == 0)
             around = Watched(listed, _joined(listed), rows, np.concatenate([around.doubtful, is_new]))
             kept.append(directory._replace(around=around, partitions=partitions, inside=inside))
@@ -198,7 +209,7 @@ class Glances:
     # --- rows ------------------------------------------------------------------------------------------
 
     def _watched(self, watched: Watched, rows: Rows) -> Watched:
-        """With other rows, taken as the look began."""
+        """Returns a copy with other rows, read when the look began."""
         return watched._replace(rows=rows, doubtful=self._is_new(rows))
 
     def _is_new(self, rows: Rows) -> NDArray[np.bool_]:
@@ -207,8 +218,10 @@ class Glances:
         return found
 
     def _inside(self, log_dir: str, views: Sequence[PartitionView]) -> Watched | None:
-        """The folders and last segments of views that were looked at since the look began; doubtful is what is not as
-        the view has seen it."""
+        """Returns the rows of directories and last segments of views that were refreshed since the look began.
+
+        A row is doubtful if it differs from what its view has seen.
+        """
         listed: list[str] = []
         seen = []
         for view in views:
@@ -257,7 +270,7 @@ def _is_partition(log_dir: str, partition: TopicPartition) -> bool:
 
 
 def _others(files: Files, directory: Directory, partitions: Iterable[TopicPartition]) -> list[str]:
-    """What is named like a partition and is none yet, or none any more."""
+    """Returns names like a partition's that are not partitions yet, or no longer are."""
     known = set(map(str, partitions))
     named = [name for name in directory.listed if name not in known]
     theirs = set(map(str, folders_in(directory.path, named, files).partitions)) if named else set()
@@ -265,7 +278,7 @@ def _others(files: Files, directory: Directory, partitions: Iterable[TopicPartit
 
 
 def _metadata_files(files: Files, log_dir: str, listed: frozenset[str]) -> list[str]:
-    """What the cluster's metadata is read from."""
+    """Returns the files that the cluster's metadata is read from."""
     if names.CLUSTER_METADATA_DIR not in listed:
         return []
     inside = files.names_in(os.path.join(log_dir, names.CLUSTER_METADATA_DIR))
@@ -284,11 +297,11 @@ def _other_starts(
 
 
 def lines_at_once(log_dir: str) -> CheckpointLines:
-    """The lines of now, for one look at many partitions: the checkpoint is asked for once."""
+    """Returns the current checkpoint lines for one look at many partitions: the file is read once."""
     return CheckpointLines(log_dir, files_of(log_dir), keeps_ms=KEEPS_MS)
 
 
 def starts_elsewhere(view: PartitionView, lines: CheckpointLines) -> bool:
-    """Whether the checkpoint says another start of the log than the view has: records were deleted."""
+    """Whether the checkpoint has another log start offset than the view: records were deleted."""
     line, bases = lines.line(LOG_STARTS, view.topic_partition) or 0, view.snapshot.bases
     return view.log_start_offset != (min(max(line, bases[0]), view.log_end_offset) if bases else line)

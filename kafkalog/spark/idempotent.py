@@ -1,9 +1,9 @@
-"""Batch writes that are done once however often they are run: options txnAppId and txnVersion, as Delta Lake has them.
+"""Idempotent batch writes: options txnAppId and txnVersion, as in Delta Lake.
 
-A version that was written before, or a lower one, is a no-op.  A topic is to this what a table is to Delta: the log
-remembers for each topic the last version of an application that came into it, in a cursor `spark-app-<txnAppId>` that
-the write's own transaction moves (see `committing`).  A query's cursor is `spark-<UUID>`, which cannot begin so.
-Knows options and cursors; nothing of Spark, files or stores.
+Writing a version again, or a lower one, does nothing.  A topic takes the place of Delta's table.  For each topic the
+log remembers the last version of an application in a cursor, `spark-app-<txnAppId>`, which the write's own transaction
+moves (see `committing`).  A streaming query's cursor is `spark-<UUID>`, which never begins with `spark-app-`.  This
+module knows options and cursors, but not Spark, files or stores.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ APP_ID = "txnAppId"
 VERSION = "txnVersion"
 TOPIC_ID = "topicId"
 CURSOR_PREFIX = "spark-app-"
-# Names of cursors are strings of Kafka's protocol, at most so many bytes of UTF-8.
+# A cursor's name is a string of Kafka's protocol, with at most this many bytes of UTF-8.
 APP_ID_BYTES_MAX = 32767 - len(CURSOR_PREFIX)
 
 
 class AppVersion(NamedTuple):
-    """What one write is called: its application, and the number that the application gave it."""
+    """The identity of one write: its application, and the number that the application gave it."""
 
     app_id: str
     version: int
 
     @property
     def cursor(self) -> str:
-        """The cursor that remembers the application, also the transactional id of its writes."""
+        """Returns the cursor that remembers the application; it is also the transactional id of its writes."""
         return CURSOR_PREFIX + self.app_id
 
 
 def parse_app_version(given: Mapping[str, str]) -> AppVersion | None:
-    """Of options with names in lower case; None without either.  IllegalArgumentException for one alone, for a version
-    that is no whole number from 0 on, and for an application that no cursor can be named after."""
+    """Parses the two options, whose names are in lower case; returns None if neither is given.
+
+    Raises IllegalArgumentException if only one is given, if the version is not a whole number from 0 on, or if the
+    application's name cannot be the name of a cursor.
+    """
     app_id, text = given.get(APP_ID.lower()), given.get(VERSION.lower())
     if app_id is None and text is None:
         return None
@@ -49,7 +52,7 @@ def parse_app_version(given: Mapping[str, str]) -> AppVersion | None:
         found, missing = (APP_ID, VERSION) if text is None else (VERSION, APP_ID)
         raise IllegalArgumentException(
             f"found option {found} without option {missing}",
-            hint="an idempotent write needs both: who writes, and the number of this write",
+            hint="an idempotent write needs both: the application that writes, and the number of this write",
         )
     digits = re.fullmatch(r"0*([0-9]{1,19})", text.strip())
     if digits is None or int(digits[1]) > LONG_MAX:
@@ -67,27 +70,31 @@ def _check_app_id(app_id: str) -> None:
     except UnicodeEncodeError as error:
         raise IllegalArgumentException(
             f"option {APP_ID} is {app_id!r}: character {error.start} is half a surrogate pair",
-            hint="expected text: a cursor of the log is named after it",
+            hint="expected valid text, since a cursor of the log gets this name",
         ) from None
     if not app_id.strip() or size > APP_ID_BYTES_MAX or not app_id.isprintable():
         shown = repr(app_id) if size <= 100 else f"{app_id[:50]!r}... of {size} bytes"
         raise IllegalArgumentException(
             f"option {APP_ID} is {shown}",
-            hint=f"expected printable text of 1 to {APP_ID_BYTES_MAX} bytes: a cursor of the log is named after it",
+            hint=f"expected printable text of 1 to {APP_ID_BYTES_MAX} bytes, since a cursor of the log gets this name",
         )
 
 
 def metadata_of(app: AppVersion, topic_id: str) -> str:
-    """What the cursor of a topic says of the last write.  The id is said here as well: of an offset that never expires
-    Kafka's format has no field for it."""
+    """Returns the metadata of a topic's cursor after a write.
+
+    It includes the topic id, since Kafka's format has no field for the id in an offset that never expires.
+    """
     return json.dumps({VERSION: app.version, TOPIC_ID: topic_id})
 
 
 def topics_done(
     cursor: Mapping[TopicPartition, CommittedOffset], app: AppVersion, topic_ids: Mapping[str, str]
 ) -> frozenset[str]:
-    """Topics that have this version of the application, or a later one.  `topic_ids` are those of topics that are
-    there: what the cursor says of an earlier topic of the same name counts no more."""
+    """Returns the topics that have this version of the application, or a later one.
+
+    `topic_ids` has the topics that exist.  A cursor entry for an earlier topic of the same name does not count.
+    """
     done = set()
     for place, committed in cursor.items():
         topic_id, (version, said) = topic_ids.get(place.topic), _said(committed.metadata)
@@ -99,7 +106,7 @@ def topics_done(
 
 
 def _said(metadata: str) -> tuple[int, str | None]:
-    """The version, and the topic's id if it is said; -1 if somebody else has set the cursor."""
+    """Returns the version, and the topic id if the metadata has it; -1 if the metadata is not the sink's."""
     try:
         found = json.loads(metadata)
         version, topic_id = found[VERSION], found.get(TOPIC_ID)

@@ -1,12 +1,14 @@
-"""Patterns of java.util.regex, in which Spark's Kafka source has its option subscribePattern, for Python's `re`.
+"""Translates patterns of java.util.regex, which option subscribePattern uses in Spark's Kafka source, for Python's
+`re`.
 
-The parser takes a pattern apart as Java's own does (JDK 17), oddities included: what `&&` takes in a class, where a
-flag ends, what a `{2}` behind a quantifier repeats.  A topic's name has only ASCII letters, digits, `.`, `_` and `-`;
-so a class of characters, whatever it is made of, becomes the list of those printable ASCII characters that are in it,
-case included, and line ends are nowhere but at the end.  A pattern is looked for anywhere in a name, as Spark does it:
-`orders` finds `orders-eu`, and `^orders$` does not.
+The parser reads a pattern as Java's does (JDK 17), also in odd cases: the operands of `&&` in a class, the end of a
+flag, a `{2}` after a quantifier.  A topic's name has only ASCII letters, digits, `.`, `_` and `-`.  So each class of
+characters becomes the list of the printable ASCII characters that it matches, in both cases if case is ignored, and a
+line can end only at the end of the name.  A pattern may match anywhere in a name, as in Spark: `orders` matches
+`orders-eu`, and `^orders$` does not.
 
-What Java refuses is refused, and what `re` has no way to say, in one sentence.  Knows nothing of Spark.
+Patterns that Java refuses are refused, and so are patterns that `re` cannot express; the error says why.  This module
+does not depend on Spark.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from functools import lru_cache
 
 from kafkalog.errors import IllegalArgumentException
 
-BLANKS = "".join(map(chr, range(0x21)))  # what String.trim takes from a value's ends
-# What a class is asked for.  Names of topics have less; the rest costs nothing.
+BLANKS = "".join(map(chr, range(0x21)))  # String.trim removes these from both ends of a value
+# The characters that a class is tested with.  Topic names use fewer of them; the rest costs nothing.
 CHARACTERS = [chr(code) for code in range(0x20, 0x7F)]
 MOST_TIMES = 2**31 - 1
 Predicate = Callable[[str], bool]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
-# Characters behind ASCII that are a letter in another case, by Character.toLowerCase(Character.toUpperCase(c)).
+# Non-ASCII characters that equal an ASCII letter by Character.toLowerCase(Character.toUpperCase(c)).
 _FOLDS = {"\u0130": "i", "\u0131": "i", "\u017f": "s", "\u212a": "k"}
 _FLAGS = frozenset("idmsuxUc")
 _ESCAPED = {"a": "\a", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -35,11 +37,11 @@ _NOTHING, _ALWAYS = "(?!)", "(?:)"
 
 
 class JavaPattern:
-    """A pattern that says whether it is found in a topic's name.
+    """A pattern that can be searched in a topic's name.
 
         JavaPattern(r"orders-[a-z&&[^b]]+").finds("orders-eu")
 
-    IllegalArgumentException for what is no pattern of Java's, or cannot be said here.
+    Raises IllegalArgumentException if the text is not a Java pattern, or if `re` cannot express it.
     """
 
     def __init__(self, text: str) -> None:
@@ -47,13 +49,13 @@ class JavaPattern:
         self._found = re.compile(_translated(text))
 
     def finds(self, topic: str) -> bool:
-        """Whether the pattern is somewhere in the name."""
+        """Whether the pattern matches somewhere in the name."""
         return self._found.search(topic) is not None
 
 
 @lru_cache(maxsize=64)
 def java_pattern(text: str) -> JavaPattern:
-    """The same, made once."""
+    """Returns the JavaPattern of a text, from a cache."""
     return JavaPattern(text)
 
 
@@ -63,22 +65,22 @@ def _translated(text: str) -> str:
         re.compile(found)
     except _RefusedError as error:
         raise IllegalArgumentException(
-            f"option subscribePattern is {text!r}: {error}", hint="expected a pattern of java.util.regex"
+            f"option subscribePattern is {text!r}: {error}", hint="expected a regular expression of java.util.regex"
         ) from None
     except (re.error, OverflowError, RecursionError) as error:
         raise IllegalArgumentException(
-            f"option subscribePattern is {text!r}, which Python's re has no way to say: {error}",
-            hint="say it in another way, or name the topics in the option subscribe",
+            f"option subscribePattern is {text!r}, which Python's re cannot express: {error}",
+            hint="write the pattern in another way, or list the topics in option subscribe",
         ) from None
     return found
 
 
 class _RefusedError(Exception):
-    """Why a pattern is none."""
+    """Says why a text is not a pattern."""
 
 
 class _Parser:
-    """One pattern, read once; `_at` is where."""
+    """Parses one pattern; `_at` is the position of the next character."""
 
     def __init__(self, text: str) -> None:
         self._text = _without_quotes(text)
@@ -98,7 +100,7 @@ class _Parser:
     # --- characters, without the comments of (?x) -----------------------------------------------------
 
     def _here(self) -> str:
-        """The character that is next, "" at the end."""
+        """Returns the next character, or "" at the end."""
         if "x" in self._flags:
             self._skip_comments()
         return self._text[self._at : self._at + 1]
@@ -115,13 +117,13 @@ class _Parser:
                 return
 
     def _take(self) -> str:
-        """The character itself, comments or not."""
+        """Takes the next character, also one of a comment."""
         found = self._text[self._at : self._at + 1]
         self._at += 1
         return found
 
     def _step(self) -> str:
-        """The character behind this one."""
+        """Moves past this character, and returns the next one."""
         self._at += 1
         return self._here()
 
@@ -141,7 +143,7 @@ class _Parser:
                 parts.append(self._group())
                 continue
             if here in "*+?":
-                raise _RefusedError(f"found a {here!r} that repeats nothing")
+                raise _RefusedError(f"found a {here!r} with nothing before it to repeat")
             parts.append(self._repeated(self._atom(here)))
         return "".join(parts)
 
@@ -151,7 +153,7 @@ class _Parser:
         if here == "\\":
             return self._escape()
         if here == "{":
-            return _ALWAYS  # as in Java, where it repeats the nothing before it
+            return _ALWAYS  # as in Java, where it repeats the empty text before it
         self._at += 1
         if here == ".":
             return _listed(lambda each: True)
@@ -177,7 +179,7 @@ class _Parser:
             return f"(?:{inner}{times}?)"
         if kind == "+":
             self._at += 1
-            return f"(?>(?>{inner}){times})"  # as Java does it: no turn gives anything back either
+            return f"(?>(?>{inner}){times})"  # as in Java, no repetition backtracks either
         return f"(?:{inner}{times})"
 
     def _times(self) -> str:
@@ -188,7 +190,7 @@ class _Parser:
         if not self._text.startswith("}", found.end()):
             raise _RefusedError("found a '{' without its '}'")
         if max(int(least), int(most or 0)) > MOST_TIMES or (most and int(most) < int(least)):
-            raise _RefusedError(f"found {found[0]}}}, expected times that are possible")
+            raise _RefusedError(f"found {found[0]}}}, expected a possible number of repetitions")
         self._at = found.end() + 1
         return f"{{{int(least)}{comma}{most and int(most)}}}"
 
@@ -205,18 +207,18 @@ class _Parser:
                 return self._closed(before, self._behind(self._take()))
             name = self._name()
             if name in self._names:
-                raise _RefusedError(f"the group {name} is there twice")
+                raise _RefusedError(f"the group {name} is defined twice")
             self._names[name] = self._groups + 1
             return self._closed(before, self._captured())
         if kind in ("", "$", "@"):
-            raise _RefusedError("found a '(?' of no known kind")
+            raise _RefusedError("found a '(?' of an unknown kind")
         self._at -= 1
         self._take_flags()
         kind = self._take()
         if kind == ")":
-            return ""  # for the rest of the group around it
+            return ""  # the flags apply to the rest of the group around it
         if kind != ":":
-            raise _RefusedError(f"found a flag {kind!r} that there is not")
+            raise _RefusedError(f"found an unknown flag {kind!r}")
         return self._closed(before, f"(?:{self._alternatives()}")
 
     def _captured(self) -> str:
@@ -235,7 +237,7 @@ class _Parser:
         return self._repeated(f"{group})")
 
     def _behind(self, kind: str) -> str:
-        """Of several alternatives each has its own length."""
+        """Translates a look-behind: each alternative becomes one of its own, since their lengths may differ."""
         is_behind, self._is_behind = self._is_behind, True
         each = [self._sequence()]
         while self._here() == "|":
@@ -249,7 +251,7 @@ class _Parser:
     def _name(self) -> str:
         found = re.compile(r"[a-zA-Z][a-zA-Z0-9]*").match(self._text, self._at)
         if found is None or not self._text.startswith(">", found.end()):
-            raise _RefusedError("found a group's name that is none, expected letters and digits in <>")
+            raise _RefusedError("found an invalid group name, expected letters and digits in <>")
         self._at = found.end() + 1
         return found[0]
 
@@ -269,7 +271,7 @@ class _Parser:
     # --- escapes --------------------------------------------------------------------------------------
 
     def _escape(self) -> str:
-        """Outside of a class, from the backslash on."""
+        """Translates an escape outside of a class, after its backslash."""
         self._at += 1
         kind = self._take()
         if kind in ("p", "P"):
@@ -281,13 +283,13 @@ class _Parser:
                 raise _RefusedError(r"found a \k without a group's name in <>")
             name = self._name()
             if name not in self._names:
-                raise _RefusedError(f"there is no group {name} before it is named")
+                raise _RefusedError(f"there is no group {name} before the reference to it")
             return self._referred(self._names[name])
         if kind == "b" and self._text.startswith("{g}", self._at):
             self._at += 3
-            return _ALWAYS  # each character stands alone
+            return _ALWAYS  # every character is a grapheme of its own
         if kind == "X" and self._is_behind:
-            raise _RefusedError(r"found a \X in a look-behind, of which nobody knows the length")
+            raise _RefusedError(r"found a \X in a look-behind, where its length is unknown")
         known = {
             "A": r"\A", "G": r"\A", "Z": r"\Z", "z": r"\Z", "b": r"\b", "B": r"\B", "R": _NOTHING,
             "X": _listed(lambda each: True),
@@ -302,16 +304,16 @@ class _Parser:
             number = number * 10 + int(here)
             self._at += 1
         if number > self._groups:
-            raise _RefusedError(f"there is no group {number} before \\{number}, which so is never found")
+            raise _RefusedError(f"there is no group {number} before \\{number}, so it never matches")
         return self._referred(number)
 
     def _referred(self, number: int) -> str:
         if number in self._open:
-            raise _RefusedError(f"\\{number} stands in the group {number} itself, which re does not take")
+            raise _RefusedError(f"\\{number} is inside the group {number}, which re does not accept")
         return f"(?i:(?:\\{number}))" if "i" in self._flags else f"(?:\\{number})"
 
     def _class_escape(self, kind: str, *, is_range: bool = False) -> str | Predicate:
-        """What an escape behind `kind` is: a character, or one of many."""
+        """Returns the meaning of an escape with the letter `kind`: a character, or a set of characters."""
         if kind == "v" and is_range:
             return "\x0b"
         if kind in _ESCAPED:
@@ -347,7 +349,7 @@ class _Parser:
             self._at = found.end()
             return character
         if not kind or (kind.isascii() and kind.isalnum()):
-            raise _RefusedError(f"found an escape that there is not: \\{kind}")
+            raise _RefusedError(f"found an unknown escape: \\{kind}")
         return kind
 
     def _matched(self, pattern: str, what: str) -> str:
@@ -366,7 +368,8 @@ class _Parser:
         return _single_of(character, self._flags)
 
     def _class(self, consume: bool = True) -> Predicate:
-        """From the `[` on (or, of what is behind `&&`, from before its first character), as Pattern.clazz does it."""
+        """Parses a class from its `[`, or the right side of `&&` from before its first character, as Pattern.clazz
+        does."""
         before: Predicate | None = None
         singles: set[str] = set()
         has_singles = is_negated = False
@@ -387,8 +390,8 @@ class _Parser:
                     here = self._here()
                     if has_singles:
                         before, has_singles = _either(before, singles.__contains__), False
-                    if right is None:  # Java takes what stood before the last character, or fails at the first name
-                        raise _RefusedError("found a && with nothing behind it")
+                    if right is None:  # Java takes what was before the last character, or fails
+                        raise _RefusedError("found a && with nothing after it")
                     before = right if before is None else _both(before, right)
                     continue
                 self._at -= 1
@@ -421,7 +424,7 @@ class _Parser:
         return right
 
     def _range(self) -> str | Predicate:
-        """A character, or what a property, an escape or a range has."""
+        """Parses a character, or the set of a property, an escape or a range."""
         first = self._here()
         if first == "\\":
             self._at += 1
@@ -470,13 +473,13 @@ class _Parser:
 
 
 def _listed(holds: Predicate) -> str:
-    """A class of `re` with the characters for which a predicate holds."""
+    """Returns a class of `re` with the characters for which a predicate holds."""
     found = [each for each in CHARACTERS if holds(each)]
     return "[" + "".join(map(re.escape, found)) + "]" if found else _NOTHING
 
 
 def _is_unit(text: str) -> bool:
-    """Whether a quantifier may stand behind it: a class is one, assertions and groups are made one."""
+    """Whether a quantifier may follow the text: a class allows it; assertions and groups are wrapped first."""
     return text.startswith("[")
 
 
@@ -540,7 +543,7 @@ def _ever(each: str) -> bool:
 
 
 def _printable(each: str) -> bool:
-    return True  # all CHARACTERS are
+    return True  # all CHARACTERS are printable
 
 
 _POSIX: dict[str, Predicate] = {
@@ -578,7 +581,7 @@ _OF_CHARACTER: dict[str, Predicate] = {  # java.lang.Character.is...
     "javaISOControl": _never,
     "javaMirrored": lambda each: bool(unicodedata.mirrored(each)),
 }
-_BINARY: dict[str, Predicate] = {  # \p{Is...}, whatever their case
+_BINARY: dict[str, Predicate] = {  # \p{Is...}, in any case
     "ALPHABETIC": _is_letter,
     "LETTER": _is_letter,
     "IDEOGRAPHIC": _never,
@@ -612,13 +615,13 @@ def _words(text: str) -> frozenset[str]:
 _CATEGORIES = _words(
     "Cn Lu Ll Lt Lm Lo Mn Me Mc Nd Nl No Zs Zl Zp Cc Cf Co Cs Pd Ps Pe Pc Po Sm Sc Sk So Pi Pf L M N Z C P S"
 )
-_ANY_CASE = {  # what (?i) makes of them
+_ANY_CASE = {  # with (?i)
     **dict.fromkeys(
         ("Lower", "Upper", "Lu", "Ll", "Lt", "javaLowerCase", "javaUpperCase", "javaTitleCase"), _is_letter
     ),
     **dict.fromkeys(("LOWERCASE", "UPPERCASE", "TITLECASE"), _is_letter),
 }
-# Scripts and blocks without a character of ASCII, by Java's names and ISO 15924's; Java knows more, which are refused.
+# Scripts and blocks without an ASCII character, by Java's names and ISO 15924's.  Other names of Java are refused.
 _SCRIPTS = _words(
     "GREEK GREK CYRILLIC CYRL ARMENIAN ARMN HEBREW HEBR ARABIC ARAB SYRIAC SYRC THAANA THAA DEVANAGARI DEVA BENGALI "
     "BENG GURMUKHI GURU GUJARATI GUJR ORIYA ORYA TAMIL TAML TELUGU TELU KANNADA KNDA MALAYALAM MLYM SINHALA SINH "
@@ -634,7 +637,7 @@ _BLOCKS = _words(
 
 
 def _property_of(name: str, flags: frozenset[str]) -> Predicate:
-    """What `\\p{name}` has, looked up in the order of Pattern.family."""
+    """Returns the characters of `\\p{name}`, looked up in the order of Pattern.family."""
     any_case = "i" in flags
     key, equals, value = name.partition("=")
     found: Predicate | None
@@ -658,7 +661,7 @@ def _property_of(name: str, flags: frozenset[str]) -> Predicate:
             found = found if name.upper() != "XDIGIT" else _POSIX["XDigit"]
         found = found or _general(name, any_case)
     if found is None:
-        raise _RefusedError(f"found \\p{{{name}}}, a property that is not known here")
+        raise _RefusedError(f"found \\p{{{name}}}, an unknown property")
     return found
 
 
@@ -667,7 +670,7 @@ def _cased(name: str, table: dict[str, Predicate], any_case: bool) -> Predicate 
 
 
 def _general(name: str, any_case: bool) -> Predicate | None:
-    """A category, or one of the names that go without `Is`."""
+    """Looks up a category, or one of the names that need no `Is`."""
     if any_case and name in _ANY_CASE:
         return _ANY_CASE[name]
     if name in _CATEGORIES:
@@ -693,7 +696,7 @@ def _block(name: str) -> Predicate | None:
 
 
 def _without_quotes(text: str) -> str:
-    r"""The pattern without \Q...\E, of which each character stands for itself; as Pattern.RemoveQEQuoting does it."""
+    r"""Returns the pattern without \Q...\E, with each quoted character escaped, as Pattern.RemoveQEQuoting does it."""
     at = 0
     while at < len(text) - 1:
         if text[at] != "\\":
@@ -723,7 +726,7 @@ def _without_quotes(text: str) -> str:
                 made.append(here + behind)
                 at += 1
         elif here.isascii() and here.isdigit() and is_first and is_quoted:
-            made.append(f"\\x3{here}")  # not the rest of an escape that stands before the quote
+            made.append(f"\\x3{here}")  # must not continue an escape before the quote
         elif is_quoted and here.isascii() and not here.isalnum():
             made.append("\\" + here)
         else:

@@ -1,8 +1,8 @@
-"""The type that Spark reads JSON as, of a JSON Schema (draft 4 to 2020-12), as DDL.
+"""Translates a JSON Schema (draft 4 to 2020-12) to the Spark type that reads such JSON, as DDL.
 
-An object with properties is a struct, one whose properties are data a map, an array an array; what may be of several
-types is the text of its JSON, as Spark's `from_json` gives it for a string.  Times stay text.  Checks nothing of
-values: `from_json` takes what fits.
+An object with properties becomes a struct, an object whose property names are data a map, an array an array.  A value
+of several possible types becomes its JSON text, as Spark's `from_json` returns for a string.  Times stay text.  The
+schema's other rules are not checked: `from_json` accepts each value that fits the type.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ DEPTH_MAX = 64
 
 
 def spark_type(schema: Schema) -> str:
-    """Such as struct<`id`: bigint>.  IllegalArgumentException for what is no JSON Schema of an object or an array."""
+    """Returns DDL such as struct<`id`: bigint>.
+
+    Raises IllegalArgumentException if the text is not a JSON Schema of an object or an array.
+    """
     what = f"schema {schema.schema_id}"
     documents = {name: _parsed(text, f"{name}, to which {what} refers,") for name, text in schema.named.items()}
     documents[""] = _parsed(schema.content, what)
     found = _Types(documents, what).of(documents[""], "", ("#",))
     if not found.startswith(("struct<", "array<", "map<")):
         raise IllegalArgumentException(
-            f"{what} says {found}, expected a JSON Schema of an object or an array",
-            hint="give the type as reader='id bigint, ...'",
+            f"{what} describes the type {found}, expected a JSON Schema of an object or an array",
+            hint="give the type as DDL: reader='id bigint, ...'",
         )
     return found
 
@@ -36,7 +39,7 @@ def _parsed(content: str | bytes, what: str) -> Any:
     try:
         return json.loads(content)
     except ValueError as error:
-        raise IllegalArgumentException(f"{what} is no JSON Schema: {error}") from None
+        raise IllegalArgumentException(f"{what} is not a JSON Schema: {error}") from None
 
 
 class _Types:
@@ -45,7 +48,10 @@ class _Types:
         self._what = what
 
     def of(self, schema: Any, document: str, within: tuple[str, ...]) -> str:
-        """`document`: whose definitions count; `within`: the references that were followed to get here."""
+        """Returns the type of a schema.
+
+        `document` is the document whose definitions apply; `within` has the references that were followed to get here.
+        """
         if not isinstance(schema, dict) or len(within) > DEPTH_MAX:
             return "string"
         if "$ref" in schema:
@@ -69,7 +75,7 @@ class _Types:
 
     @staticmethod
     def _guessed(schema: Mapping[str, Any]) -> str | None:
-        """Of a schema that does not say its type."""
+        """Guesses the type of a schema that does not name it."""
         if "properties" in schema:
             return "object"
         there = schema.get("enum", [schema["const"]] if "const" in schema else [])
@@ -87,7 +93,7 @@ class _Types:
         return f"map<string, {self.of(more, document, within)}>" if isinstance(more, dict) else "string"
 
     def _one_of(self, schemas: Any, document: str, within: tuple[str, ...]) -> str:
-        """A type and null is that type; several are text."""
+        """A type or null is that type; several types are text."""
         there = [each for each in schemas if not (isinstance(each, dict) and each.get("type") == "null")]
         found = {self.of(each, document, within) for each in there}
         if found == {"bigint", "double"}:
@@ -95,7 +101,7 @@ class _Types:
         return found.pop() if len(found) == 1 else "string"
 
     def _all_of(self, schema: Mapping[str, Any], document: str, within: tuple[str, ...]) -> str:
-        """The fields of all; text where one of them is no object with properties."""
+        """Joins the fields of all parts; text if one of them is not an object with properties."""
         own = {name: value for name, value in schema.items() if name != "allOf"}
         fields: dict[str, str] = {}
         for part in [*schema["allOf"], *([own] if "properties" in own else [])]:
@@ -112,8 +118,10 @@ class _Types:
         return self.of(found, place, inside)
 
     def _resolved(self, reference: str, document: str, within: tuple[str, ...]) -> tuple[Any, str, tuple[str, ...]]:
-        """What is there, in which document, and the references that were followed to it; true (anything) for a type
-        that has itself in it."""
+        """Returns the schema that a reference names, its document, and the references that were followed to it.
+
+        A type that contains itself resolves to true, which means anything.
+        """
         name, _, pointer = reference.partition("#")
         place = name or document
         whole = f"{place}#{pointer}"
@@ -127,7 +135,7 @@ class _Types:
             else:
                 found = found.get(part) if isinstance(found, dict) else None
         if found is None:
-            raise IllegalArgumentException(f"{self._what} refers to {reference!r}, which is not there")
+            raise IllegalArgumentException(f"{self._what} refers to {reference!r}, which does not exist")
         return found, place, (*within, whole)
 
 
@@ -136,7 +144,7 @@ def _struct(fields: Mapping[str, str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """A field's name in DDL."""
+    """Quotes a field's name for DDL."""
     return "`" + name.replace("`", "``") + "`"
 
 

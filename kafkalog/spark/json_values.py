@@ -1,12 +1,12 @@
-"""The option `valueSchema`: values that are JSON come to Spark as typed columns, parsed where their bytes are.
+"""Option `valueSchema`: JSON values become typed columns, parsed where their bytes are read.
 
-The column `value` is then a struct of the fields of the schema, as `from_json(value.cast("string"), schema)` makes it
-in mode PERMISSIVE with Spark's default settings: null of what is no value of its type, and a struct of nulls of what is
-no JSON object.  The native walk (`json_columns`) takes the rows that are JSON to the letter, the module `from_json` the
-few of which Spark makes something of its own.  A type whose texts Spark reads by settings or by locale
-(timestamps, dates, decimals) is refused.
+The column `value` is then a struct of the schema's fields, as `from_json(value.cast("string"), schema)` returns in mode
+PERMISSIVE with Spark's default settings.  A value that does not have its field's type is null, and a text that is not a
+JSON object is a struct of nulls.  The native parser (`json_columns`) reads rows that are exact JSON; the module
+`from_json` reads the few that Spark treats in its special way.  Types whose text depends on settings or on the locale
+(timestamps, dates, decimals) are refused.
 
-The driver finds the types, for Spark alone parses DDL; executors get a pickled JsonValues.
+The driver finds the types, since only Spark parses DDL; executors get a pickled JsonValues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEVELS_MAX = 60
 
 
 def checked_ddl(given: Mapping[str, str]) -> str | None:
-    """The option `valueSchema`; Spark parses it, as a part of the source's schema."""
+    """Returns the DDL of option `valueSchema`; Spark parses it as a part of the source's schema."""
     text = given.get("valueschema")
     if text is None:
         return None
@@ -49,7 +49,7 @@ def checked_ddl(given: Mapping[str, str]) -> str | None:
 
 
 def with_json(types: Mapping[str, str], ddl: str) -> str:
-    """The source's columns as DDL, of which Spark parses `ddl`, too.  A timestamp is one of every session."""
+    """Returns the source's columns as DDL for Spark to parse; its timestamp type is the same in every session."""
     mine = {"value": f"struct<{ddl}>"}
     return ", ".join(
         f"{name} {mine.get(name) or kind.replace('timestamp', 'timestamp_ltz')}" for name, kind in types.items()
@@ -57,15 +57,15 @@ def with_json(types: Mapping[str, str], ddl: str) -> str:
 
 
 def parsed(batches: Iterator[Any], values: JsonValues | None) -> Iterator[Any]:
-    """The record batches with their values as columns; as they are if values are bytes."""
+    """Returns the record batches with their values as columns; unchanged if values are bytes."""
     return batches if values is None else map(values.apply, batches)
 
 
 def json_values(schema: Any, ddl: str | None) -> JsonValues | None:
-    """How values are parsed for a reader of these columns (a StructType); None for bytes.
+    """Returns how values are parsed for a reader of these columns (a StructType); None for bytes.
 
-    IllegalArgumentException for a type that cannot be parsed as Spark would, and where the schema says binary and the
-    option valueSchema something else.
+    Raises IllegalArgumentException for a type that cannot be parsed as Spark does, and if the schema says that the
+    value is binary while option valueSchema is given.
     """
     kinds = [column.dataType for column in schema.fields if column.name == "value"]
     if not kinds:
@@ -74,8 +74,8 @@ def json_values(schema: Any, ddl: str | None) -> JsonValues | None:
     if type(kind).__name__ != "StructType":
         if ddl is not None:
             raise IllegalArgumentException(
-                f"option valueSchema is given, and the schema says that value is {kind.simpleString()}",
-                hint="leave one of them out",
+                f"option valueSchema is given, but the schema says that value is {kind.simpleString()}",
+                hint="leave one of them out, or leave value out of the schema",
             )
         return None
     from pyspark.sql.pandas.types import to_arrow_type
@@ -88,7 +88,9 @@ def _fields(kind: Any, path: str, level: int) -> Spec:
     if not names or len(set(names)) != len(names):
         twice = next((name for name in names if names.count(name) > 1), None)
         found = "no fields" if twice is None else f"two fields {twice!r}"
-        raise IllegalArgumentException(f"valueSchema: found {found} in {path or 'value'}, expected each once")
+        raise IllegalArgumentException(
+            f"valueSchema: found {found} in {path or 'value'}, expected fields with different names"
+        )
     if not path and CORRUPT_RECORD in names:
         raise IllegalArgumentException(f"valueSchema: found a field {CORRUPT_RECORD}", hint=WITHOUT_HINT)
     made = []
@@ -109,7 +111,7 @@ def _format(kind: Any, path: str, level: int) -> tuple[str, tuple[Any, ...]]:
         _check_nullable(kind.containsNull, f"{path}[]")
         return "+l", (("element", *_format(kind.elementType, f"{path}[]", level + 1)),)
     found = kind.simpleString()
-    if name not in FORMATS or (name == "StringType" and found != "string"):  # of another collation
+    if name not in FORMATS or (name == "StringType" and found != "string"):  # has another collation
         raise IllegalArgumentException(
             f"valueSchema: found {found} as the type of {path}, {EXPECTED}",
             hint=f"read it as a string and cast it, or {WITHOUT_HINT}",
@@ -120,7 +122,7 @@ def _format(kind: Any, path: str, level: int) -> tuple[str, tuple[Any, ...]]:
 def _check_nullable(is_nullable: bool, path: str) -> None:
     if not is_nullable:
         raise IllegalArgumentException(
-            f"valueSchema: found NOT NULL at {path}, and any field of JSON may be missing", hint="leave NOT NULL out"
+            f"valueSchema: found NOT NULL at {path}, but any field of JSON may be missing", hint="leave NOT NULL out"
         )
 
 
@@ -133,18 +135,18 @@ def _native(fields: Spec) -> JsonSchema:
 
 @dataclass(frozen=True)
 class JsonValues:
-    """The fields of JSON values, and the Arrow struct that Spark wants of them."""
+    """The fields of JSON values, and the Arrow struct that Spark expects."""
 
     fields: Spec
     type: pa.DataType
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with parsed values in the column `value`."""
+        """Returns the batch with parsed values in the column `value`."""
         at = batch.schema.get_field_index("value")
         return batch.set_column(at, "value", self.parsed(batch.column(at)))
 
     def parsed(self, values: pa.Array) -> pa.StructArray:
-        """A binary column, parsed."""
+        """Parses a binary column."""
         import numpy as np
         import pyarrow as pa
 
@@ -153,7 +155,7 @@ class JsonValues:
         values = binary(values, "value")
         odd = np.zeros(len(values), np.uint8)
         found, *_ = _native(self.fields).columns(*buffers(values), odd_rows=odd.data)
-        assert found is not None  # bad values are nulls, broken rows are odd
+        assert found is not None  # bad values are nulls, broken rows are in `odd`
         nulls = values.is_null() if values.null_count else None
         columns = [
             column.cast(field.type) for column, field in zip(pa.record_batch(found).columns, self.type, strict=True)
@@ -163,7 +165,7 @@ class JsonValues:
         return self._with_odd(parsed, values, rows) if len(rows) else parsed
 
     def _with_odd(self, parsed: pa.StructArray, values: pa.Array, rows: Any) -> pa.StructArray:
-        """With what Spark makes of these rows."""
+        """Returns the column with Spark's results for these rows."""
         import numpy as np
         import pyarrow as pa
 
@@ -177,7 +179,7 @@ class JsonValues:
 
 
 def _named(row: Any, fields: Spec) -> dict[str, Any] | None:
-    """A row as pyarrow takes it."""
+    """Returns a row as pyarrow accepts it."""
     if row is None:
         return None
     return {name: _item(value, format, children) for value, (name, format, children) in zip(row, fields, strict=True)}

@@ -1,9 +1,9 @@
-"""Rows that bring their records' times: option keepTimestamps of the sink, for a replay that keeps them.
+"""Option keepTimestamps of the sink: rows bring the timestamps of their records, so a replay keeps them.
 
-The column `timestamp` becomes the records' timestamps, in whole milliseconds (a part of one is cut off); null is the
-time of the write.  What a log says of a time is Kafka's: message.timestamp.type=LogAppendTime writes its own, and
-message.timestamp.before.max.ms and after.max.ms refuse.  The log decides as it appends; tasks ask the same rules
-before they stage a row, so that nothing was appended, and the row can be named.
+The column `timestamp` becomes the records' timestamps, rounded down to whole milliseconds; null means the time of the
+write.  Kafka's topic settings apply: message.timestamp.type=LogAppendTime replaces the times, and
+message.timestamp.before.max.ms and after.max.ms refuse them.  The log checks this as it appends.  Tasks check the same
+rules before they stage a row, so that nothing is appended and the error can name the row.
 """
 
 from __future__ import annotations
@@ -23,30 +23,33 @@ from kafkalog.errors import (
 
 OPTION = "keepTimestamps"
 COLUMN = "timestamp"
-NO_TIMESTAMP = -1  # of a record that has none, in a log and in what is read of it
+NO_TIMESTAMP = -1  # of a record without a timestamp, in a log and in rows that were read from it
 MS_US = 1000
 KEY_SHOWN = 100  # characters of a key in a message
 
 
 def check_timestamp(columns: Mapping[str, str]) -> None:
-    """IllegalStateException if the columns, types by name, have no times to keep."""
+    """Raises IllegalStateException if the columns (types by name) have no times to keep."""
     kind = columns.get(COLUMN)
     if kind is None:
         raise IllegalStateException(
-            f"Required attribute '{COLUMN}' not found", hint=f"option {OPTION} takes the records' times from it"
+            f"Required attribute '{COLUMN}' not found",
+            hint=f"option {OPTION} needs this column with the records' times",
         )
     if kind != "timestamp":
         why = ", and this column has no time zone" if kind == "timestamp_ntz" else ""
         raise IllegalStateException(
             f"{COLUMN} attribute unsupported type {kind}. {COLUMN} must be a(n) timestamp",
-            hint=f"a record's time is a moment{why}: cast it to timestamp",
+            hint=f"a record's time is a moment{why}: cast the column to timestamp",
         )
 
 
 def kept_times(rows: Any, topic: str, rules: TopicRules, now_ms: int) -> Any:
-    """The times of rows of a topic, an Arrow table, as milliseconds since 1970 with nulls.  -1 stands for no timestamp,
-    as in a read.  IllegalArgumentException for another time before 1970, InvalidTimestampException for one that the
-    topic does not take."""
+    """Returns the times of a topic's rows (an Arrow table) as milliseconds since 1970, with nulls.
+
+    -1 means no timestamp, as in a read.  Raises IllegalArgumentException for another time before 1970, and
+    InvalidTimestampException for a time that the topic does not accept.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -58,7 +61,7 @@ def kept_times(rows: Any, topic: str, rules: TopicRules, now_ms: int) -> Any:
         raise IllegalArgumentException(
             f"Invalid timestamp: {least // MS_US}. Timestamp should always be non-negative or null: "
             f"found {_row_of(rows, column, least, topic)}",
-            hint=f"without option {OPTION} records get the time of the write",
+            hint=f"leave option {OPTION} out to give records the time of the write",
         )
     bounds = TimeRules(now_ms, rules.before_max_ms, rules.after_max_ms)
     for time_us in (least, most) if rules.create_time else ():
@@ -66,14 +69,14 @@ def kept_times(rows: Any, topic: str, rules: TopicRules, now_ms: int) -> Any:
         if now_ms - time > bounds.before_max_ms or time - now_ms > bounds.after_max_ms:
             raise InvalidTimestampException(
                 f"found {_row_of(rows, column, time_us, topic)}: {out_of_range(0, time, 0, bounds).hint}",
-                hint="topic settings of that name say how old or new records may be; with "
-                "message.timestamp.type=LogAppendTime they get the time of the write",
+                hint="these two topic settings say how old or new records may be; with "
+                "message.timestamp.type=LogAppendTime records get the time of the write",
             )
     return pc.divide(column, MS_US)
 
 
 def _row_of(rows: Any, times: Any, time_us: int, topic: str) -> str:
-    """A row that has this time, whatever the calendars of Python and the session's time zone make of it."""
+    """Describes a row with this time, which may be out of the range of Python's calendar."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -87,7 +90,7 @@ def _row_of(rows: Any, times: Any, time_us: int, topic: str) -> str:
 
 @contextlib.contextmanager
 def naming_the_partition(topic: str, partition: int) -> Iterator[None]:
-    """Adds to a log's refusal of records which log it is."""
+    """Adds the partition to a log's refusal of records."""
     try:
         yield
     except RecordValidationException as error:

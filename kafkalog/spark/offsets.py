@@ -1,7 +1,7 @@
-"""Offsets of many partitions: their JSON, which is the checkpoint's (`{"t":{"0":23}}`), and how far a query is behind.
+"""Offsets of many partitions: their JSON in checkpoints (`{"t":{"0":23}}`), and how far a query is behind.
 
-An offset is that of the next record to be read, as in Spark's Kafka source, so that its checkpoints can be gone on
-with.  Knows nothing of pyspark.
+An offset is that of the next record to read, as in Spark's Kafka source, so its checkpoints can be continued.  This
+module does not depend on pyspark.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kafkalog.errors import IllegalArgumentException
 
 Offsets = dict[TopicPartition, int]
 Nested = dict[str, dict[str, int]]
-CONVERSIONS = 3  # where a batch begins, how far it goes, what there is
+CONVERSIONS = 3  # a batch's start, its end, and the latest offsets
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> Nested:
-    """The object of the JSON, topics and partitions in order: equal offsets have equal text."""
+    """Returns the object of the JSON, sorted by topic and partition, so that equal offsets have equal text."""
     found: Nested = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -29,7 +29,7 @@ def nested(offsets: Mapping[TopicPartition, int]) -> Nested:
 
 
 def flat(given: Any) -> Offsets:
-    """Offsets of such an object; IllegalArgumentException for anything else."""
+    """Returns the offsets in such an object; raises IllegalArgumentException for anything else."""
     expected = f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {json.dumps(given)}'
     try:
         return {
@@ -38,14 +38,18 @@ def flat(given: Any) -> Offsets:
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise IllegalArgumentException(expected, hint="is the checkpoint of another source?") from None
+        raise IllegalArgumentException(
+            expected, hint="the checkpoint may be of another source: use a new checkpointLocation"
+        ) from None
 
 
 class Conversions:
-    """`nested` and `flat` that remember the last few: an idle trigger asks for the same offsets again and again, of
-    which there may be 10,000.  Equal offsets are the same object; nobody changes one.
+    """Caches the last results of `nested` and `flat`: idle triggers convert the same offsets, perhaps 10,000,
+    repeatedly.
 
         conversions.flat(json.loads(text)) is conversions.flat(json.loads(text))
+
+    Equal offsets are the same object, and nobody changes it.
     """
 
     def __init__(self) -> None:
@@ -61,7 +65,7 @@ class Conversions:
         for known, text in self._kept:
             if text == given:
                 return known
-        # As they would be written, so that both ways find them.
+        # The text is kept as `nested` writes it, so that both directions find it.
         offsets = flat(given)
         return self._keep(offsets, nested(offsets))[0]
 
@@ -75,15 +79,25 @@ def shown(partitions: Iterable[TopicPartition]) -> str:
 
 
 def behind_latest(source: Any, path: str | Sequence[str] | None = None) -> dict[str, str]:
-    """How far a query's source is behind, as the metrics of Spark's Kafka source: minOffsetsBehindLatest,
-    maxOffsetsBehindLatest and avgOffsetsBehindLatest, over partitions.
+    """Computes how far a streaming query is behind, with the metrics of Spark's Kafka source.
 
-    `source` is one of a StreamingQueryProgress's `sources`, or of a `lastProgress["sources"]`.  Empty where it does not
-    say both endOffset and latestOffset.  With the log directory, or a list of them, as `path` also bytesBehindLatest:
-    bytes of the log (compressed where it is) of the batches that are waiting, in partitions that are there; their
-    indexes are asked.  IllegalArgumentException for a path that is a remote tier's address.
+    The metrics are minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest, over partitions.
 
-        behind_latest(query.lastProgress["sources"][0], "/disk1/kafka-logs")
+    Args:
+        source: A source of a StreamingQueryProgress (an element of its `sources`, or of `lastProgress["sources"]`).
+        path: The log directory, or a list of them, for the metric bytesBehindLatest: the bytes on disk of the batches
+            that are not read yet, found in the indexes.
+
+    Returns:
+        The metrics by name, as text; empty if the source has no endOffset or no latestOffset.
+
+    Raises:
+        IllegalArgumentException: `path` is the address of a remote tier.
+
+    Example:
+        Read the metrics of a running query:
+
+            behind_latest(query.lastProgress["sources"][0], "/disk1/kafka-logs")
     """
     read, latest = (_of_progress(source, name) for name in ("endOffset", "latestOffset"))
     if not read or not latest:
@@ -101,8 +115,8 @@ def behind_latest(source: Any, path: str | Sequence[str] | None = None) -> dict[
 
 
 def _bytes_between(ranges: Mapping[TopicPartition, tuple[int, int]], log_dirs: Iterable[str]) -> int:
-    """Bytes of the batches that hold these offsets [start, end)."""
-    # Streams need offsets, and no plan.
+    """Returns the bytes of the batches that hold these offsets [start, end)."""
+    # Imported here, since streams need offsets but no plan.
     from kafkalog.engine.log.view import PartitionView
     from kafkalog.spark.places import files_of
     from kafkalog.spark.planning import ask, bytes_between
@@ -114,7 +128,7 @@ def _bytes_between(ranges: Mapping[TopicPartition, tuple[int, int]], log_dirs: I
             if files.is_dir(os.path.join(log_dir, str(partition))):
                 with PartitionView(log_dir, partition, files=files) as view:
                     waiting = ask(view, partial(bytes_between, start=start, end=end))
-                found[partition] = max(found.get(partition, 0), waiting)  # other brokers' copies are not read, too
+                found[partition] = max(found.get(partition, 0), waiting)  # only one broker's copy counts
     return sum(found.values())
 
 

@@ -1,7 +1,7 @@
-"""The options of the source: names, defaults, JSON and errors of Spark's own Kafka source, plus `path` and splits.
+"""The options of the source: names, defaults, JSON and errors of Spark's Kafka source, plus `path` and splits.
 
-Names are case-insensitive.  What only makes sense with a broker is accepted and ignored, so that a job moves over by
-changing `format` and giving `path`.  Values are checked here, on the driver, before anything is opened.
+Names are case-insensitive.  An option that only makes sense with a broker is accepted and ignored, so a job moves over
+with another `format` and a `path`.  Values are checked here, on the driver, before anything is opened.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ KNOWN = (
     "isolation",
     *SETTINGS,
 )
-# Of Spark's Kafka source, without a meaning where there is no broker.
+# Options of Spark's Kafka source that have no meaning without a broker.
 IGNORED = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -82,10 +82,10 @@ IGNORED = (
 
 
 class Bound(NamedTuple):
-    """Where to start or stop: exactly one way is given.
+    """Where to start or stop, given in exactly one way.
 
-    `word` is EARLIEST or LATEST for all partitions, `timestamp_ms` a time for all; `offsets` and `timestamps_ms` have a
-    value for each partition, or under a topic's name (partition None) one for the whole topic.
+    `word` is EARLIEST or LATEST for all partitions, and `timestamp_ms` a time for all.  `offsets` and `timestamps_ms`
+    have a value for each partition, or for a whole topic under its name (partition None).
     """
 
     word: int | None = None
@@ -100,12 +100,12 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Checked options.  One of `assign`, `subscribe`, `pattern` is given."""
+    """Checked options.  Exactly one of `assign`, `subscribe` and `pattern` is given."""
 
     paths: tuple[str, ...]
     assign: tuple[TopicPartition, ...] | None
     subscribe: tuple[str, ...] | None
-    pattern: str | None  # Java's; leaves Kafka's internal topics out, unless it `excludes_internal` none
+    pattern: str | None  # Java's syntax; matches no internal topics if `excludes_internal`
     start: Bound
     end: Bound
     latest_when_no_offset_matches: bool = False
@@ -119,23 +119,25 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     value_schema: str | None = None  # DDL of the fields of JSON values
     latest: bool = False
-    changes: bool = False  # which has the plan of `latest`
+    changes: bool = False  # implies the plan of `latest`
     question: Question = NOTHING_ASKED
-    parallelism: int | None = None  # the cluster's cores, which a source that was registered by hand knows
-    push_down_predicate: bool | None = None  # None: where Spark does it right
+    parallelism: int | None = None  # the cluster's cores, known if the source was registered by hand
+    push_down_predicate: bool | None = None  # None: only if this Spark applies it correctly
     remote: tuple[Place, ...] = field(default=(), repr=False)
-    replicas: str = LEADER  # which copies are read, where several brokers have some
-    to_log_end: bool = False  # beyond the high watermark, too
+    replicas: str = LEADER  # which copy is read if several brokers have one
+    to_log_end: bool = False  # whether records after the high watermark are read too
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Where it is sent to, remote tiers are readable."""
+        """Makes remote tiers readable in the process that loads the options."""
         self.__dict__.update(state)
         mount(self.remote, self.paths)
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
-    """SourceOptions for a batch read, a stream, or (None) whichever it will be; IllegalArgumentException in the words
-    of Spark's Kafka source."""
+    """Parses the options of a batch read, a stream, or (None) either of them.
+
+    Raises IllegalArgumentException with the messages of Spark's Kafka source.
+    """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_misspelled(options)
     refuse_kafka_options(given, REFUSED_BY_SOURCE)
@@ -179,7 +181,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         changes=changes,
         question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
-        # Of aborted transactions, last times and overlaps names do not tell.
+        # Names of objects do not tell aborted transactions, last times and overlaps.
         remote=places(
             given,
             paths,
@@ -198,21 +200,21 @@ def _replicas(given: Mapping[str, str], *, streaming: bool) -> str:
     if found == ALL_COPIES and streaming:
         raise IllegalArgumentException(
             "option replicas=all is not valid in streaming queries: a checkpoint has one offset for each partition",
-            hint="read batches, or the copy that leads",
+            hint="read batches, or set replicas=leader",
         )
     if found == ALL_COPIES and "minpartitions" in given:
         raise IllegalArgumentException(
-            "options replicas=all and minPartitions are given", hint="maxBytesPerPartition makes more tasks"
+            "options replicas=all and minPartitions are both given", hint="lower maxBytesPerPartition for more tasks"
         )
     if found == ALL_COPIES and given.get("changes", "").strip().lower() == "true":
         raise IllegalArgumentException(
-            "options replicas=all and changes are given", hint="leave replicas out: changes are those of one copy"
+            "options replicas=all and changes are both given", hint="leave replicas out: changes are read from one copy"
         )
     return found
 
 
 def _isolation(given: Mapping[str, str]) -> str:
-    """`kafka.isolation.level`, or `isolation`, as it is called elsewhere here."""
+    """Reads `kafka.isolation.level`, or `isolation`, its name in the rest of kafkalog."""
     found = {name: given[name].strip().lower() for name in ("kafka.isolation.level", "isolation") if name in given}
     for name, word in found.items():
         if word not in ("read_uncommitted", "read_committed"):
@@ -221,21 +223,23 @@ def _isolation(given: Mapping[str, str]) -> str:
             )
     if len(set(found.values())) > 1:
         raise IllegalArgumentException(
-            "options isolation and kafka.isolation.level say different things", hint="leave one out"
+            "options isolation and kafka.isolation.level have different values", hint="leave one of them out"
         )
     return next(iter(found.values()), "read_uncommitted")
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Log directories of `path`; or of `paths`, where Spark puts a list given to `load`, as JSON."""
+    """Returns the log directories of `path`; or of `paths`, where Spark stores a list given to `load`, as JSON."""
     listed = listed_paths(given.get("path", ""))
     text = given.get("paths")
     if text is not None:
         if listed:
-            raise IllegalArgumentException("options path and paths are given", hint="give load(...) all of them")
+            raise IllegalArgumentException(
+                "options path and paths are both given", hint="pass all directories to load(...)"
+            )
         listed = array_of_paths(text, "paths")
     if not listed and given.get("remote", "").strip():
-        return (_path(given["remote"], "option remote"),)  # the tier alone
+        return (_path(given["remote"], "option remote"),)  # only the tier
     if not listed:
         raise IllegalArgumentException(
             "option path is missing",
@@ -245,7 +249,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _path(part: str, what: str) -> str:
-    """An address without a slash at its end, or a path of this machine."""
+    """Returns an address without a slash at its end, or a local path."""
     part = part.strip().replace("s3a://", "s3://", 1)
     return part.rstrip("/") if is_address(part) else local_path(part, what=what)
 
@@ -256,11 +260,13 @@ def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
         return None
     listed = tuple(part.strip() for part in text.split(",") if part.strip())
     if not listed or len(set(listed)) < len(listed):
-        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected names, each once: key,offset")
+        raise IllegalArgumentException(
+            f"option {name} is {text!r}", hint="expected names with commas between them, each once, such as key,offset"
+        )
     return listed
 
 
-# What chooses records or columns: without one of these a job reads others than were asked for, and looks right.
+# Options that choose records or columns.  If one is misspelled, the job reads other records and still looks right.
 _CHOOSING = (
     *NAMES,
     "isolation",
@@ -282,25 +288,28 @@ _CHOOSING = (
 
 
 def _refuse_misspelled(options: Mapping[str, str]) -> None:
-    """IllegalArgumentException for a name that is near to one by which records are chosen."""
+    """Raises IllegalArgumentException for a name that is close to an option that chooses records."""
     refuse_near(
         options,
         (*KNOWN, *IGNORED),
         {name: name for name in _CHOOSING} | {"isolationLevel": "isolation"},
-        "without it other records would be read than were asked for",
+        "if it were ignored, the job would read other records",
     )
 
 
 def refuse_near(options: Mapping[str, str], known: Sequence[str], meant: Mapping[str, str], otherwise: str) -> None:
-    """IllegalArgumentException for a name that is none of `known`, and nearest to one of `meant`: its value is the
-    option's name.  Blanks, underscores and hyphens do not count.  `otherwise`: what ignoring it would do."""
+    """Raises IllegalArgumentException for a name that is not in `known` and is closest to one of `meant`.
+
+    `meant` maps spellings to the option's name.  Blanks, underscores and hyphens do not count.  `otherwise` says what
+    ignoring the option would do.
+    """
     names = {name.lower() for name in known}
     spelled = {spelling.lower(): name for spelling, name in meant.items()}
     for name in options:
         lowered = name.lower()
         if lowered in names or is_remote_option(lowered):
             continue
-        # Kafka's clients have a hundred settings: there a near name may be another one that exists.
+        # Kafka's clients have a hundred settings, so a close name may be another one that exists.
         of_kafka = lowered.startswith("kafka.")
         plain = lowered.translate(_NO_LETTERS)
         cutoff = 0.75 if len(plain) <= _SHORT_NAME else 0.8
@@ -393,7 +402,10 @@ def _is_int(value: object) -> bool:
 
 
 def _bound(given: Mapping[str, str], side: str, default: int) -> Bound:
-    """`startingTimestamp` before `startingOffsetsByTimestamp` before `startingOffsets`, and so for `ending`."""
+    """Parses a bound: `startingTimestamp` wins over `startingOffsetsByTimestamp`, and that over `startingOffsets`.
+
+    The same order applies to `ending`.
+    """
     text = given.get(f"{side}timestamp")
     if text is not None:
         return Bound(timestamp_ms=_time_ms(text.strip(), f"{side}Timestamp"))
@@ -434,9 +446,10 @@ def _per_partition(text: str, expected: str, convert: Any) -> dict[tuple[str, in
 
 
 def _time_ms(value: object, name: str) -> int:
-    """Milliseconds since 1970, as a number or its text, or an ISO time (UTC unless it says otherwise).
+    """Returns milliseconds since 1970 from a number, its text, or an ISO time (UTC unless it says otherwise).
 
-    Parts of a millisecond round up, for both ends: records have whole ones, and those from the time on are meant.
+    A fraction of a millisecond rounds up, for both ends: records have whole milliseconds, and the records from this
+    time on are wanted.
     """
     if _is_int(value) and int(str(value)) >= 0:
         return int(str(value))
@@ -449,13 +462,13 @@ def _time_ms(value: object, name: str) -> int:
             pass
         else:
             since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
-            finer = re.search(r"[.,]\d{6}(\d+)", value)  # than a datetime is
+            finer = re.search(r"[.,]\d{6}(\d+)", value)  # than the microseconds of a datetime
             if finer is not None and int(finer[1]):
                 since += timedelta.resolution
             return -(-since // timedelta(milliseconds=1))
     raise IllegalArgumentException(
         f"Expected a timestamp for option {name}, got {value!r}",
-        hint="milliseconds since 1970, or such as 2026-11-21T09:00:00Z",
+        hint="write milliseconds since 1970, or a time such as 2026-11-21T09:00:00Z",
     )
 
 
@@ -466,8 +479,8 @@ def _refuse_end(given: Mapping[str, str]) -> None:
         raise IllegalArgumentException("ending timestamp not valid in streaming queries")
     if _boolean(given, "latest", False):
         raise IllegalArgumentException(
-            "option latest is not valid in streaming queries: a key's last value is known where the query ends",
-            hint="group the stream by key, or read batches",
+            "option latest is not valid in streaming queries: the last value of a key is known only at the end",
+            hint="group the stream by key, or read in batches",
         )
 
 
@@ -492,7 +505,7 @@ def _check_batch_bounds(start: Bound, end: Bound) -> None:
 def _check_order(start: Bound, end: Bound) -> None:
     """IllegalArgumentException if a start lies behind the end of the same kind: offsets, or times."""
     for name, starts, ends, least in (
-        ("offset", start.offsets, end.offsets, 0),  # below it are words
+        ("offset", start.offsets, end.offsets, 0),  # negative values are words
         ("timestamp", _times(start), _times(end), LONG_MIN),
     ):
         if starts is None or ends is None:
@@ -507,12 +520,12 @@ def _check_order(start: Bound, end: Bound) -> None:
 
 
 def _times(bound: Bound) -> dict[tuple[str, int | None], int] | None:
-    """By partition, or under ("", None) one for all."""
+    """Returns times by partition, or under ("", None) one for all."""
     return bound.timestamps_ms if bound.timestamp_ms is None else {("", None): bound.timestamp_ms}
 
 
 def _bound_of(values: Mapping[tuple[str, int | None], int], key: tuple[str, int | None]) -> int | None:
-    """What was given for a partition: for itself, for its topic, or for all."""
+    """Returns the value for a partition: its own, that of its topic, or that of all."""
     return next((values[each] for each in (key, (key[0], None), ("", None)) if each in values), None)
 
 

@@ -1,9 +1,9 @@
-"""On the driver: from ranges to tasks, so that 10,000 small partitions cost a few tasks and not 10,000.
+"""Packs ranges into tasks on the driver, so that 10,000 small partitions need a few tasks and not 10,000.
 
-Neighbours are packed by bytes, as Spark's file sources pack files: each range costs `OPEN_BYTES` beside its size, and a
-task takes ranges up to `TASK_BYTES`.  There are never fewer tasks than the cluster has cores, as far as that is known,
-and than `minPartitions` asks for.  A larger range is a task of its own; the planner has cut it already.  The order of
-ranges stays.  Knows nothing of pyspark, and opens no file.
+Neighbouring ranges are packed by bytes, as Spark's file sources pack files: each range costs its size plus
+`OPEN_BYTES`, and a task takes ranges up to `TASK_BYTES`.  There are at least as many tasks as the cluster has cores, if
+that is known, and as `minPartitions` requests.  A larger range is a task of its own; the planner has already split it.
+The order of ranges does not change.  This module does not depend on pyspark and opens no file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from itertools import accumulate
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.ranges import OffsetRange
 
-OPEN_BYTES = 64 << 10  # what a range costs beside its bytes: a local one takes about 0.1 ms to open
-REMOTE_OPEN_BYTES = 4 << 20  # an object costs a request of some 50 ms, as Spark's own files in object stores do
+OPEN_BYTES = 64 << 10  # cost of a range in addition to its bytes: a local one takes about 0.1 ms to open
+REMOTE_OPEN_BYTES = 4 << 20  # an object costs a request of about 50 ms, as with Spark's file sources
 TASK_BYTES = 16 << 20
-TASKS_LEAST = 32  # where the cluster's cores are not known: a task costs some milliseconds
+TASKS_LEAST = 32  # if the number of cores is unknown: a task costs some milliseconds
 
 
 def pack(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task, in the order in which they were given.
+    """Returns the ranges of each task, in the given order.
 
     A task has at most `maxBytesPerPartition` bytes and `maxRecordsPerPartition` offsets, unless a single range has
     more.  There are at least `minPartitions` tasks, if there are as many ranges.
@@ -36,7 +36,7 @@ def pack(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[tuple[Of
     bytes_most, records_most = options.max_bytes_per_partition, options.max_records_per_partition
 
     def stop(start: int, target: int) -> int:
-        """Behind the last range of a task that begins with the range `start`."""
+        """Returns the position after the last range of a task that begins with the range `start`."""
         found = min(_fitting(costs, start, target), _fitting(bytes_, start, bytes_most))
         if records_most is not None:
             found = min(found, _fitting(offsets, start, records_most))
@@ -50,7 +50,7 @@ def pack(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[tuple[Of
 
 
 def tasks_least(options: SourceOptions) -> int:
-    """How many tasks are wanted at least, if there are as many ranges."""
+    """Returns the least number of tasks, if there are as many ranges."""
     known = options.parallelism
     return max(options.min_partitions or 0, max(os.cpu_count() or 1, TASKS_LEAST) if known is None else known)
 
@@ -65,12 +65,12 @@ def _sums(values: Iterable[int]) -> list[int]:
 
 
 def _fitting(sums: list[int], start: int, most: int) -> int:
-    """Behind the last value from `start` on, so that those up to there are at most `most` together."""
+    """Returns the position after the last value such that the values from `start` to it sum to at most `most`."""
     return bisect_right(sums, sums[start] + most) - 1
 
 
 def _cuts(count: int, stop: Callable[[int, int], int], target: int) -> list[int]:
-    """Where each task ends."""
+    """Returns the position at which each task ends."""
     found, start = [], 0
     while start < count:
         start = stop(start, target)
@@ -79,8 +79,8 @@ def _cuts(count: int, stop: Callable[[int, int], int], target: int) -> list[int]
 
 
 def _largest_target(count: int, stop: Callable[[int, int], int], least: int) -> int:
-    """The most that a task may cost, so that there are `least` tasks.  The larger the target, the fewer there are."""
-    low, high = 0, TASK_BYTES  # at 0 each range is alone
+    """Returns the largest cost of a task with which there are `least` tasks.  A larger cost means fewer tasks."""
+    low, high = 0, TASK_BYTES  # with 0 each range is a task of its own
     while high - low > 1:
         middle = (low + high) // 2
         if len(_cuts(count, stop, middle)) >= least:

@@ -1,7 +1,7 @@
-"""What option `path` says: one log directory, several with commas between, or a JSON array of them.
+"""Parses option `path`: one log directory, several with commas between them, or a JSON array of them.
 
-A comma may also stand in a directory's own name: a text that is an existing directory as it is names that one, and an
-array says without doubt which ones are meant.
+A directory's name may contain a comma.  So a text that is an existing directory names that directory, and an array is
+never ambiguous.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ EXAMPLE = '["/disk1/kafka-logs","/disk2/kafka-logs"]'
 
 
 def listed_paths(text: str) -> list[str]:
-    """The paths, without blanks around them; none for a blank text.
+    """Returns the paths, without blanks around them; none for a blank text.
 
-    IllegalArgumentException for an array that is none, and for a text that may mean one directory or several.
+    Raises IllegalArgumentException for an invalid array, and for a text that may mean one directory or several.
 
         listed_paths("/disk1/logs,/disk2/logs")  ->  ["/disk1/logs", "/disk2/logs"]
     """
@@ -31,14 +31,14 @@ def listed_paths(text: str) -> list[str]:
         return parts
     if parts and all(OS_FILES.is_dir(part) for part in parts):
         raise IllegalArgumentException(
-            f"option path is {text!r}: there is a directory of that name, and each part between commas is one, too",
-            hint=f"give it as a JSON array: {json.dumps([text])} or {json.dumps(parts)}",
+            f"option path is {text!r}: this is a directory, but each part between commas is one too",
+            hint=f"write a JSON array: {json.dumps([text])} or {json.dumps(parts)}",
         )
     return [text]
 
 
 def array_of_paths(text: str, name: str) -> list[str]:
-    """The paths of a JSON array; IllegalArgumentException for anything else."""
+    """Returns the paths in a JSON array; raises IllegalArgumentException for anything else."""
     expected = f"option {name}: Expected e.g. {EXAMPLE}, got {text}"
     try:
         listed = json.loads(text)

@@ -1,8 +1,8 @@
-"""Where a path's files are: the one place of the Spark source that knows which `Files` a log directory is read through.
+"""Finds the files of a path: the only module of the Spark source that knows which `Files` reads a log directory.
 
-Driver and executors both ask here, each for itself: what is sent between them are paths, and with the options how a
-remote tier is reached.  A path is a mounted directory, the same on each host, or a bucket's address; with the option
-`remote` a directory goes on in one.  Options are sent with their values, and never shown.
+Driver and executors both use it, each for itself.  Only paths are sent between them, and the options that reach a
+remote tier.  A path is a mounted directory, the same on each host, or a bucket's address.  With option `remote`, a
+directory continues in a remote tier.  Options are sent with their values, and never shown.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ REMOTE, OF_CLIENT = "remote.", "remote.option."
 SETTINGS = (
     "remote", "remote.layout", "remote.prefix", "remote.keyPairs", "remote.key", "remote.manifests", "remote.topicIds",
 )  # fmt: skip
-# What Hadoop's S3A client calls it -> what fsspec's does.
+# Settings of Hadoop's S3A client -> those of fsspec's.
 _HADOOP = {
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
     "fs.s3a.session.token": "token",
     "fs.s3a.endpoint": "endpoint_url",
 }
-ROOT = "kafka-tiered-storage"  # as in engine/remote/local_tiered.py, which nobody imports who reads no tier
+ROOT = "kafka-tiered-storage"  # the same as in engine/remote/local_tiered.py, which is imported only to read a tier
 log = logging.getLogger("kafkalog.spark")
 _SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 _HADOOP_PREFIXES = ("fs.s3a.", "fs.gs.", "fs.azure.")
@@ -49,8 +49,11 @@ _SPARKS_OWN = ("fs.s3a.vectored.",)  # Spark 4.0 sets some in each session
 
 
 class Place(NamedTuple):
-    """What is read through a remote tier: an address, or a directory that goes on there.  `only_listed`: names and
-    sizes of a bucket's objects are enough; else the manifests of all segments are read, where a layout has them."""
+    """A path that is read through a remote tier: an address, or a directory that continues there.
+
+    `only_listed`: names and sizes of a bucket's objects are enough; otherwise the manifests of all segments are read,
+    if the layout has them.
+    """
 
     path: str
     storage: RemoteStorage
@@ -60,18 +63,20 @@ class Place(NamedTuple):
 
 _mounted: dict[str, Place] = {}
 _lock = threading.Lock()
-_holders: Counter[str] = Counter()  # jobs that run, by path; guarded by _lock
+_holders: Counter[str] = Counter()  # running jobs by path; guarded by _lock
 
 
 def files_of(log_dir: str) -> Files:
-    """The files of a log directory; IllegalArgumentException for a store that is not mounted."""
+    """Returns the files of a log directory; raises IllegalArgumentException for a store that is not mounted."""
     local_path(log_dir, what="option path")
     return OS_FILES
 
 
 def segment_of(path: str, *, check: bool = True) -> RemoteLogSegmentMetadata | None:
-    """The remote segment that a .log file is; None for a file of this machine.  RemoteResourceNotFoundException for
-    offsets that are missing, unless nobody is to `check`."""
+    """Returns the remote segment behind a .log file; None for a local file.
+
+    Raises RemoteResourceNotFoundException for offsets that are missing, unless `check` is false.
+    """
     files: Any = mounted(path)
     found: RemoteLogSegmentMetadata | None = None if files is None else files.metadata_of(path)
     if found is not None and check:
@@ -82,7 +87,7 @@ def segment_of(path: str, *, check: bool = True) -> RemoteLogSegmentMetadata | N
 
 
 def remote_files_of(path: str) -> RemoteFiles:
-    """The remote tier of a path that is mounted."""
+    """Returns the remote tier of a mounted path."""
     files: Any = mounted(path)
     assert files is not None, path
     found: RemoteFiles = getattr(files, "remote", files)
@@ -90,18 +95,19 @@ def remote_files_of(path: str) -> RemoteFiles:
 
 
 def look_again(log_dir: str) -> None:
-    """What a remote tier has is listed anew; nothing for a local directory."""
+    """Lists a remote tier again; does nothing for a local directory."""
     if mounted(log_dir) is not None:
         remote_files_of(log_dir).look_again()
 
 
 def is_remote_option(name: str) -> bool:
-    """Whether an option is about the remote tier, and so none of the source's own."""
+    """Whether an option belongs to the remote tier, and not to the source itself."""
     return name.lower().startswith((OF_CLIENT, *_HADOOP_PREFIXES))
 
 
 def places(given: Mapping[str, str], paths: Sequence[str], *, only_listed: bool = False) -> tuple[Place, ...]:
-    """What the options (names in lower case) say of remote tiers; mounted here, and by `mount` where they are sent."""
+    """Returns the remote tiers of the options (names in lower case); mounts them here, and `mount` does on
+    executors."""
     found = []
     storage = _storage(given["remote"], given) if "remote" in given else None
     prefix = given.get("remote.prefix", "")
@@ -114,7 +120,7 @@ def places(given: Mapping[str, str], paths: Sequence[str], *, only_listed: bool 
             found.append(Place(path, storage, False, only_listed))
         elif _has_tiered_topics(path):
             log.warning(
-                "%s: its topics go on in a remote tier, and only the disk is read: the option remote has the tier's "
+                "%s: its topics continue in a remote tier, but only the disk is read: set option remote to the tier's "
                 "address",
                 path,
             )
@@ -131,33 +137,37 @@ def _has_tiered_topics(path: str) -> bool:
 
 
 def _is_bucket(path: str, prefix: str = "") -> bool:
-    """Whether a path is a remote tier itself: an address, or a folder of this machine with one.
-    IllegalArgumentException for a folder in one."""
+    """Whether a path is a remote tier: an address, or a local directory with a tier.
+
+    Raises IllegalArgumentException for a directory inside a tier.
+    """
     tier, is_within, _ = path.partition(f"/{ROOT}")
     if is_within:
         raise IllegalArgumentException(
-            "found a folder within a remote tier, expected the tier's address",
+            "found a directory inside a remote tier, expected the tier's address",
             path=path,
-            hint=f"it is {tier}; which topics are read the options subscribe, subscribePattern and assign say",
+            hint=f"write {tier}, and choose topics with option subscribe, subscribePattern or assign",
         )
     return is_address(path) or is_tier(path, prefix, OsFiles())
 
 
 def _check_alone(tier: RemoteStorage, remote: RemoteStorage | None) -> None:
-    """IllegalArgumentException for a tier that is to go on in another one."""
+    """Raises IllegalArgumentException for a tier that is given together with another tier."""
     if remote is not None and remote.url.rstrip("/") != tier.url.rstrip("/"):
         raise IllegalArgumentException(
-            f"found a remote tier, expected a log directory that goes on in the remote tier {remote.url}",
+            f"found a remote tier, expected a log directory that continues in the remote tier {remote.url}",
             path=tier.url,
-            hint="path is the log directory and remote its tier; a tier alone is either of them, without the other",
+            hint="path is the log directory and remote its tier; to read only a tier, give just one of them",
         )
 
 
 def places_of(
     spark: Any, given: Sequence[str | os.PathLike[str] | RemoteStorage], remote: str | RemoteStorage | None
 ) -> tuple[tuple[str, ...], tuple[Place, ...]]:
-    """What a job is given, as paths and the remote tiers among them; a tier that is only named by its address is
-    reached as the session's settings of object stores say."""
+    """Returns the paths that a job is given, and the remote tiers among them.
+
+    A tier that is given only by its address is reached with the session's settings of object stores.
+    """
     paths: list[str] = []
     found = []
     options = None
@@ -183,22 +193,24 @@ def places_of(
 
 
 def mounted_places(found: Sequence[Place], paths: Sequence[str] = ()) -> tuple[Place, ...]:
-    """The same with the layouts that lie there, readable in this process; of the others among `paths` what is on the
-    disk alone.  RemoteStorageException, IllegalArgumentException where nothing lies there."""
-    _take_away(paths, found)  # also where the tier cannot be reached
+    """Returns the places with their layouts, readable in this process; other `paths` are read from the disk only.
+
+    Raises RemoteStorageException or IllegalArgumentException if there is no tier.
+    """
+    _take_away(paths, found)  # also if the tier cannot be reached
     made = tuple(each._replace(storage=_checked(each)) for each in found)
     mount(made)
     return made
 
 
 def _take_away(paths: Iterable[str], found: Sequence[Place]) -> None:
-    """What another query has mounted at paths where this one has nothing."""
+    """Unmounts the tiers of other queries at paths where this query has none."""
     with _lock:
         _unmount(_mounted.keys() & {*paths} - {each.path for each in found})
 
 
 def _unmount(paths: Iterable[str]) -> None:
-    """Those that no job holds; under the lock."""
+    """Unmounts the paths that no job holds; the caller holds the lock."""
     for path in paths:
         if not _holders[path]:
             unmount_files(path)
@@ -210,17 +222,17 @@ def _checked(place: Place) -> RemoteStorage:
         return place.storage.checked(() if place.is_bucket else [place.path], OsFiles())
     except IllegalArgumentException as error:
         if not place.is_bucket:
-            error.hint = f"{error.hint}; for a tier to which nothing was copied yet remote.layout says what it will be"
+            error.hint = f"{error.hint}; if the tier is still empty, set option remote.layout"
         raise
     except RemoteStorageException as error:
         if error.hint is not None and error.hint.startswith("give credentials"):
-            error.hint += " (remote.option.key ...); spark.hadoop.fs.s3a.* after kafkalog.spark.source.register(spark)"
+            error.hint += " (remote.option.key ...), or spark.hadoop.fs.s3a.* and call source.register(spark)"
         raise
 
 
 @contextmanager
 def held(found: Sequence[Place]) -> Iterator[None]:
-    """What was made readable for a job, until the last job with it ends: its process may be one that writes there."""
+    """Keeps places readable for a job until the last job with them ends: this process may also write there."""
     with _lock:
         _holders.update(each.path for each in found)
     try:
@@ -232,12 +244,12 @@ def held(found: Sequence[Place]) -> Iterator[None]:
 
 
 def mounted_paths() -> list[str]:
-    """Where something is readable through a tier in this process."""
+    """Returns the paths that are read through a tier in this process."""
     return list(_mounted)
 
 
 def mount(found: Sequence[Place], paths: Iterable[str] = ()) -> None:
-    """Makes them readable in this process; of the others among `paths` what is on the disk alone."""
+    """Makes places readable in this process; other `paths` are read from the disk only."""
     _take_away(paths, found)
     for place in found:
         path = place.path
@@ -256,7 +268,7 @@ def _storage(url: str, given: Mapping[str, str]) -> RemoteStorage:
     if _SECRET.match(url):
         raise IllegalArgumentException(
             "found credentials in the address of a remote tier",
-            hint="give them as options (remote.option.*), which are never shown",
+            hint="give them as options remote.option.*, which are never shown",
         )
     options: dict[str, Any] = {
         name[len(OF_CLIENT) :]: _value(text) for name, text in given.items() if name.startswith(OF_CLIENT)
@@ -305,13 +317,14 @@ def _value(text: str) -> Any:
 
 
 def hadoop_options(spark: Any) -> dict[str, str]:
-    """The session's settings of object stores (`spark.hadoop.fs.s3a.*` ...), as options of a reader: Spark does not
-    hand them to Python's sources.
+    """Returns the session's settings of object stores (such as `spark.hadoop.fs.s3a.*`) as options of a reader.
+
+    Spark does not pass these settings to sources in Python.
 
         spark.read.format("kafkalog").options(**hadoop_options(spark)).load("s3a://bucket/prefix")
     """
     prefix = "spark.hadoop."
-    is_classic = getattr(spark, "_jsparkSession", None) is not None  # Spark Connect shows its server's as settings
+    is_classic = getattr(spark, "_jsparkSession", None) is not None  # Spark Connect shows its server's settings
     found = dict(spark.sparkContext.getConf().getAll()) if is_classic else spark.conf.getAll
     settings = {name[len(prefix) :]: value for name, value in found.items() if name.startswith(prefix)}
     return {

@@ -1,8 +1,8 @@
-"""Errors as Spark shows them to its user: one sentence at the end of a short traceback.
+"""Shortens the errors that Spark shows to its users to one sentence at the end of a short traceback.
 
-Spark puts a Python source's whole traceback into its message, and its own last word (an SQLSTATE, a stream's plan)
-behind it.  What kafkalog raises on purpose says all that there is to know in its text; where it was raised is left out,
-so that the sentence is found.  Other exceptions are bugs, and keep their traceback.
+Spark puts the whole traceback of a Python source into its message, and adds an SQLSTATE or a stream's plan after it.
+The text of a KafkalogError says everything, so its place in the code is left out and the sentence is easy to find.
+Other exceptions are bugs and keep their tracebacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def plainly(work: Work) -> Work:
-    """The same method, whose KafkalogErrors begin here; also those of the iterator that it returns."""
+    """Wraps a method so that the tracebacks of its KafkalogErrors begin here, also those of the iterator it returns."""
 
     @wraps(work)
     def plain(*given: Any, **named: Any) -> Any:

@@ -1,11 +1,12 @@
-"""One line of what a plan reads, and of what it left out: Spark shows nothing of it, for a Python source's scan has a
-fixed description and no metrics of its own.
+"""Logs one line that says what a plan reads and what it left out.
+
+Spark shows nothing about that: the scan of a Python source has a fixed description and no metrics.
 
     plan of t in /logs: 3 of 12 partitions, 40 of 2400 segments, 5.0 GiB of 290.0 GiB, 41 tasks
 
-It is an INFO line of the logger `kafkalog.spark` in the process that plans, which is Python's own beside the driver and
-where nobody has set up logging.  It is shown if `spark.sql.pyspark.worker.logging.enabled` is on, or if the environment
-variable `KAFKALOG_SPARK_LOG` is `info`.  Knows nothing of pyspark.
+The line goes to the logger `kafkalog.spark`, at INFO, in the process that plans.  That is a Python process next to the
+driver, in which nobody has set up logging.  The line is shown if `spark.sql.pyspark.worker.logging.enabled` is on, or
+if the environment variable `KAFKALOG_SPARK_LOG` is `info`.  This module does not depend on pyspark.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class PlanReport:
-    """Filled while a plan is made; `tell` writes the line."""
+    """Counts while a plan is made; `tell` logs the line."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._topics: set[str] = set()
-        self.partitions = 0  # that were chosen by name
+        self.partitions = 0  # chosen by name
         self.segments = 0
-        self.bytes = 0  # of the partitions that were looked at
+        self.bytes = 0  # of the partitions that were read
 
     def choose(self, partitions: Iterable[TopicPartition]) -> None:
-        """What the options, or a batch of a stream, name."""
+        """Counts the partitions that the options, or a batch of a stream, name."""
         chosen = list(partitions)
         self.partitions += len(chosen)
         self._topics.update(each.topic for each in chosen)
 
     def see(self, seen: Snapshot) -> None:
-        """A partition that was looked at."""
+        """Counts a partition that was read."""
         self.segments += len(seen.segments)
         self.bytes += sum(segment.about_bytes for segment in seen.segments)
 
@@ -61,7 +62,7 @@ class PlanReport:
         )
 
     def tell(self, tasks: Sequence[Sequence[OffsetRange]]) -> None:
-        """Writes the line, if somebody listens."""
+        """Logs the line, if the level is enabled."""
         _listen()
         if log.isEnabledFor(logging.INFO):
             log.info("%s", self.text(tasks))
@@ -75,7 +76,7 @@ def _shown(size: int) -> str:
 
 
 def _listen() -> None:
-    """In a process of Spark's that was asked for what it logs: nobody else sets a level there, or takes the lines."""
+    """Sets up logging in a Spark process if the user wants it: nobody else sets a level or a handler there."""
     if SPARK_ASKS not in os.environ and os.environ.get(WE_ASK, "").lower() != "info":
         return
     if log.level == logging.NOTSET:

@@ -1,8 +1,9 @@
-"""On the driver: from options to ranges of bytes, each for one task.
+"""Plans a read on the driver: turns options into ranges of bytes, each for one task.
 
-Partitions are found by their folders' names, offsets by indexes and batch headers; no record is decoded except to
-answer a time.  Ranges are cut at index entries, by bytes, so that one huge partition uses the whole cluster; what is
-left over is cut by offset.  A task gets files, positions and offsets, and needs nothing else of the directory.
+Partitions are found by the names of their directories, offsets by indexes and batch headers; a record is decoded only
+to find an offset by time.  Ranges are split at index entries, by bytes, so that one huge partition uses the whole
+cluster; what remains is split by offset.  A task gets files, positions and offsets, and needs nothing else from the
+directory.
 """
 
 from __future__ import annotations
@@ -48,17 +49,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafkalog.spark")
 
 T = TypeVar("T")
-Tell = Callable[[str], None]  # is called with what is passed over, as it is met
-DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
+Tell = Callable[[str], None]  # called with a text for each thing that is skipped
+DATA_LOSS_HINT = "set the source option failOnDataLoss to false to read what still exists"
 OVERLAP_HINT = (
-    "after a change of leaders names of segments do not say enough: read with the option remote.manifests=true, or "
+    "after a change of leaders, the names of segments do not say enough: set option remote.manifests=true, or read "
     "with the directory that has the metadata (path and remote)"
 )
-NONE = "none (a remote tier whose keys have a prefix is read with the option remote.prefix)"
-GAP_HINT = (
-    "`kafkalog tier list` shows which segments are where; of a topic that was compacted nobody may have had these"
-)
-DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
+NONE = "none (if the keys of a remote tier have a prefix, set option remote.prefix)"
+GAP_HINT = "`kafkalog tier list` shows where each segment is; in a compacted topic these offsets may never have existed"
+DAMAGE_HINT = "set the source option failOnDataLoss to false to continue at the next segment"
 
 
 def find_partitions(
@@ -67,14 +66,14 @@ def find_partitions(
     tell: Tell | None = None,
     brokers: Brokers | None = None,
 ) -> dict[TopicPartition, tuple[str, ...]]:
-    """The partitions that the options choose, and the log directories with a copy of each, in the order of `path`;
-    sorted.
+    """Returns the partitions that the options choose, sorted, and the log directories with a copy of each.
 
-    UnknownTopicOrPartitionException where one, or a topic, is named that is not there; those `known` may be gone.
-    IllegalStateException, or with failOnDataLoss=false a warning, where a topic's partitions are missing.
+    The directories are in the order of `path`.  Raises UnknownTopicOrPartitionException if a named topic or partition
+    does not exist; those in `known` may have been deleted.  Raises IllegalStateException if a topic's partitions are
+    missing; with failOnDataLoss=false it logs a warning instead.
     """
     from kafkalog._face.replicas import Brokers
-    from kafkalog.spark.copies import present, still_there  # which tasks do not need
+    from kafkalog.spark.copies import present, still_there  # tasks do not need these imports
 
     found: dict[TopicPartition, tuple[str, ...]] = {}
     brokers = brokers or Brokers(options.paths, files_of)
@@ -86,7 +85,7 @@ def find_partitions(
             raise UnknownTopicOrPartitionException(
                 "found a file, expected a log directory" if files.exists(log_dir) else "no such log directory",
                 path=log_dir,
-                hint="expected the folder that holds topic-0, topic-1 ...",
+                hint="expected the directory that contains topic-0, topic-1 ...",
             )
         for partition in list_partitions(log_dir, files=files):
             found[partition] = (*found.get(partition, ()), log_dir)
@@ -119,7 +118,7 @@ def find_partitions(
     else:
         assert options.pattern is not None
         pattern = java_pattern(options.pattern)
-        # As a consumer with exclude.internal.topics; by their names they are read all the same.
+        # Like a consumer with exclude.internal.topics; topics that are named are read all the same.
         hidden = names.INTERNAL_TOPICS if options.excludes_internal else frozenset()
 
         def wants(topic: str) -> bool:
@@ -129,7 +128,7 @@ def find_partitions(
         if not chosen and not known:
             topics_there = ", ".join(sorted({each.topic for each in found} - hidden)[:10]) or NONE
             (tell or log.warning)(
-                f"option subscribePattern {pattern.text!r} is found in no topic of {where}: {topics_there}"
+                f"option subscribePattern {pattern.text!r} matches no topic in {where}; it has {topics_there}"
             )
     if wants is not _none:
         _judge_missing(options, wants, known, tell or warn, (brokers, there, found))
@@ -151,7 +150,7 @@ def _judge_missing(
     tell: Tell,
     seen: tuple[Brokers, Sequence[str], Mapping[TopicPartition, Sequence[str]]],
 ) -> None:
-    """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
+    """Reports partitions that the topics have but that are in none of the paths; others report those in `known`."""
     from kafkalog._face.missing import missing_partitions
     from kafkalog.spark.copies import cluster_of
 
@@ -161,21 +160,24 @@ def _judge_missing(
         if known and set(each.partitions) <= set(known):
             continue
         if each.is_certain and options.fail_on_data_loss:
-            raise each.error(f"assign names partitions; {DATA_LOSS_HINT}")
+            raise each.error(f"list the partitions with option assign, or {DATA_LOSS_HINT}")
         tell(each.text)
 
 
 def plan(options: SourceOptions, wanted: Wanted = ALL, report: PlanReport | None = None) -> list[OffsetRange]:
-    """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be.  The
-    `report` is told what there is."""
-    mount(options.remote, options.paths)  # another query may have come between
+    """Plans a batch read; returns ranges by topic, partition and offset, with few records that are not wanted.
+
+    `report` counts what exists.
+    """
+    mount(options.remote, options.paths)  # another query may have changed the mounts
     with _without_garbage(bool(options.remote)):
         return _plan(options, wanted, report)
 
 
 @contextmanager
 def _without_garbage(is_long: bool) -> Iterator[None]:
-    """A long listing makes a million objects that stay: looking for garbage among them takes a third of the time."""
+    """Turns the garbage collector off: a long listing makes a million objects that stay, and checking them takes a
+    third of the time."""
     is_long = is_long and gc.isenabled()
     if is_long:
         gc.disable()
@@ -197,7 +199,7 @@ def _plan(options: SourceOptions, wanted: Wanted, report: PlanReport | None) -> 
     if report is not None:
         report.choose(partitions)
     planned: list[OffsetRange] = []
-    views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
+    views: dict[TopicPartition, PartitionView] = {}  # one snapshot of a partition serves all of its ranges
     lines = {path: CheckpointLines(path, files_of(path), keeps_ms=KEEPS_MS) for path, *_ in partitions.values()}
     there = {partition: log_dirs for partition, log_dirs in partitions.items() if wanted.has(partition)}
     chosen = copies.look(there, warn)
@@ -215,8 +217,10 @@ def _plan(options: SourceOptions, wanted: Wanted, report: PlanReport | None) -> 
 
 
 def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
-    """A snapshot's answer.  What looks like damage is looked at again: a cleaner may have put another file in the place
-    of one that was measured before."""
+    """Answers a question about a snapshot; repeats it on a fresh one if it finds damage.
+
+    A cleaner may have replaced a file that was measured before.
+    """
     try:
         try:
             return view.over(question)
@@ -224,11 +228,11 @@ def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
             view.refresh()
             return view.over(question)
     finally:
-        view.rest()  # there may be more partitions than a process may open files
+        view.rest()  # there may be more partitions than files that a process may open
 
 
 def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
-    """The ranges of one partition."""
+    """Returns the ranges of one partition."""
     start, end = _narrowed(seen, *_resolve(seen, options), options, wanted)
     if options.changes:
         return _changed(seen, start, end, options)
@@ -236,27 +240,29 @@ def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[Of
 
 
 def _changed(seen: Snapshot, start: int, end: int, options: SourceOptions) -> list[OffsetRange]:
-    """The one range of a partition whose changes in [start, end) are asked for: from its log's start on."""
+    """Returns the one range, from the log start offset, of a partition whose changes in [start, end) are wanted."""
     if start >= end:
         return []
     known = known_below(seen, start)
     if known.cleaned > end:
         warn(
-            f"{seen.topic_partition} is compacted up to offset {known.cleaned}: a key that has a record between the "
-            f"ending offset {end} and that one may have lost those before, and is then missing from the changes"
+            f"{seen.topic_partition} is compacted up to offset {known.cleaned}: a key with a record from the ending "
+            f"offset {end} to there may have lost its earlier records, and is then missing from the changes"
         )
     made = ranges_of(seen, min(seen.log_start_offset, start), end, options)
     return [replace(each, changes_from=start, is_whole=known.is_whole) for each in made]
 
 
 def warn(text: str) -> None:
-    """In the log of the driver, or of an executor: the data source's way to tell what it passes over."""
+    """Logs a warning on the driver or an executor: how the data source reports what it skips."""
     log.warning("Some data may have been lost. %s", text)
 
 
 def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell = warn) -> list[OffsetRange]:
-    """The ranges of [start, end) of one partition.  Whole segments, where damage keeps offsets from being found: who
-    reads them meets it again."""
+    """Returns the ranges of [start, end) of one partition.
+
+    If damage keeps offsets from being found, the ranges are whole segments: the tasks that read them report the damage.
+    """
     made: list[OffsetRange] = []
     for begin, stop in _there(seen, start, end, options, tell):
         try:
@@ -268,14 +274,14 @@ def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions, tell
         except CorruptRecordException as error:
             damaged(options, error, tell)
             made += _by_segment(seen, begin, stop, options)
-    if options.latest and len(made) > 1:  # a key's last value is that of the whole partition
+    if options.latest and len(made) > 1:  # the last value of a key is that of the whole partition
         pieces = tuple(piece for each in made for piece in each.pieces)
         made = [_range(seen, made[0].start_offset, made[-1].end_offset, pieces, options.isolation)]
     return _with_history(seen, made)
 
 
 def _there(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) without offsets that are known to be missing, of which it tells."""
+    """Yields the parts of [start, end) without offsets that are known to be missing, and reports those."""
     for segment, behind in zip(seen.segments, [*seen.bases[1:], end], strict=False):
         remote = segment_of(segment.path, check=False)
         if remote is None or not remote.is_missing:
@@ -284,7 +290,7 @@ def _there(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: T
         if last < start or remote.start_offset >= end:
             continue
         if options.fail_on_data_loss or remote.custom_metadata is not None:
-            segment_of(segment.path)  # which raises
+            segment_of(segment.path)  # raises the error
         tell(f"{seen.topic_partition}: no tier has the offsets {max(start, remote.start_offset)} to {last}")
         if start < remote.start_offset:
             yield start, remote.start_offset
@@ -307,7 +313,7 @@ def _with_history(seen: Snapshot, ranges: list[OffsetRange]) -> list[OffsetRange
 
 
 def _check_start(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell) -> None:
-    """A start that no remote segment has, though the names of segments say so, is lost; behind it tasks see that."""
+    """Reports a start offset that no remote segment has although their names say so; tasks notice later gaps."""
     place = bisect_right(seen.bases, start) - 1
     if not 0 <= place < len(seen.segments) - 1 or start == seen.bases[place]:
         return
@@ -320,19 +326,19 @@ def _check_start(seen: Snapshot, start: int, end: int, options: SourceOptions, t
 
 
 def gap_text(partition: TopicPartition, start: int, end: int, remote: RemoteLogSegmentMetadata) -> str:
-    """Of offsets [start, end) that a remote segment was planned to have."""
+    """Describes offsets [start, end) that a remote segment should have but does not."""
     segment, hint = remote.remote_log_segment_id.id, GAP_HINT if remote.segment_leader_epochs else OVERLAP_HINT
-    return f"{partition}: segment {segment} from offset {remote.start_offset} on, and no other that was planned, has " \
+    return f"{partition}: neither segment {segment} from offset {remote.start_offset} on nor another segment has " \
         f"offsets {start} to {end - 1}; {hint}"  # fmt: skip
 
 
 def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, wanted: Wanted) -> tuple[int, int]:
-    """[start, end) without what lies before and behind all records that are wanted."""
+    """Narrows [start, end) to the wanted records, as far as offsets and time tell."""
     start, end = max(start, wanted.offset_min), min(end, wanted.offset_max + 1)
     if start < end and wanted.timestamp_min > 0:
         try:
             found = seen.offset_for_time(wanted.timestamp_min)
-        except CorruptRecordException:  # who reads what is there will say so
+        except CorruptRecordException:  # the read itself reports the damage
             return start, end
         start = end if found is None else max(start, found)
     return start, end
@@ -341,8 +347,10 @@ def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, want
 def damaged(
     options: SourceOptions, error: KafkalogError, tell: Tell = warn, skipped: tuple[int, int] | None = None
 ) -> None:
-    """Damage was met: raises it, or tells of it where who asked goes on without what it hides; `skipped`: offsets
-    [start, end), where that is known."""
+    """Raises damage that was found; with failOnDataLoss=false it reports what is skipped.
+
+    `skipped`: the offsets [start, end) that the damage hides, if they are known.
+    """
     if options.fail_on_data_loss:
         error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
         raise error
@@ -370,7 +378,7 @@ def check_complete(name: str, bound: Bound, partitions: Collection[TopicPartitio
 
 
 def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
-    """The offsets [start, end) to read of one partition, checked against what there is."""
+    """Returns the offsets [start, end) to read from one partition, after comparing them with the log."""
     from kafkalog.spark.copies import end_text
 
     latest = view.visible_end(options.isolation)
@@ -381,13 +389,13 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     if start < view.log_start_offset or start > view.log_end_offset:
         lost(
             options,
-            f"{view.topic_partition}: starting offset {start} is not there, the log has "
+            f"{view.topic_partition}: starting offset {start} does not exist; the log has offsets "
             f"[{view.log_start_offset}, {view.log_end_offset}){end_text(view)}",
         )
         start = min(max(start, view.log_start_offset), view.log_end_offset)
     if end > view.log_end_offset:
         text = (
-            f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}{end_text(view)}"
+            f"{view.topic_partition}: ending offset {end} is after the log's end {view.log_end_offset}{end_text(view)}"
         )
         lost(options, text)
     if end >= latest and not _explicit(options.end, view.topic_partition):
@@ -399,25 +407,28 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
 
 
 def _judge_order(view: Snapshot, start: int, end: int, options: SourceOptions) -> None:
-    """For a start behind an end that was given: IllegalArgumentException, or the records up to that end are gone."""
+    """Raises IllegalArgumentException for a start after the given end, or reports that records up to the end are
+    deleted."""
     topic, partition = view.topic_partition
     if end < view.log_start_offset:
-        lost(options, f"{topic}-{partition}: ending offset {end} is below the log's start {view.log_start_offset}")
+        lost(
+            options, f"{topic}-{partition}: ending offset {end} is before the log start offset {view.log_start_offset}"
+        )
         return
     raise IllegalArgumentException(
         f"The resolved start offset {start} is greater than the resolved end offset {end} for topic {topic} "
         f"partition {partition}.",
-        hint="a start that is a time and an end that is an offset (or the other way round) are compared as offsets",
+        hint="give a start before the end; a time is compared by the offset that it resolves to",
     )
 
 
 def _explicit(bound: Bound, partition: TopicPartition) -> bool:
-    """Whether an offset was given, and not the log's end."""
+    """Whether an offset was given, not the end of the log."""
     return bound.offsets is not None and _of(bound.offsets, partition) >= 0
 
 
 def lost(options: SourceOptions, text: str, tell: Tell = warn) -> None:
-    """Records are gone: raises, or tells of it."""
+    """Raises an error about records that no longer exist; with failOnDataLoss=false it reports them."""
     if options.fail_on_data_loss:
         raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT) from None
     tell(text)
@@ -439,7 +450,7 @@ def offset_of(view: Snapshot, bound: Bound, latest: int, *, starting: bool, opti
         if starting and not options.latest_when_no_offset_matches:
             raise IllegalArgumentException(
                 f"No offset matched from request of topic-partition {partition} and timestamp {timestamp}.",
-                hint="set startingOffsetsByTimestampStrategy to latest to read nothing of it",
+                hint="set startingOffsetsByTimestampStrategy to latest to read nothing from such partitions",
             )
         return latest
     if offset == EARLIEST:
@@ -453,14 +464,14 @@ def _of(values: dict[tuple[str, int | None], int], partition: TopicPartition) ->
 
 
 def bytes_between(seen: Snapshot, start: int, end: int) -> int:
-    """Of the batches that hold the offsets [start, end)."""
+    """Returns the bytes of the batches that hold the offsets [start, end)."""
     place, position = seen.position_of(start)
     last_place, last_end = seen.end_position_of(end)
     between = sum(seen.readable_bytes(segment) for segment in seen.segments[place:last_place])
     return max(between + last_end - position, 0)
 
 
-# --- cutting ----------------------------------------------------------------------------------------------
+# --- splitting --------------------------------------------------------------------------------------------
 
 
 def _by_size(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
@@ -476,7 +487,7 @@ def _by_size(view: Snapshot, start: int, end: int, options: SourceOptions) -> It
 
 
 def _by_offsets(view: Snapshot, start: int, end: int, step: int, isolation: str) -> Iterator[OffsetRange]:
-    """Ranges of at most `step` offsets; none of offsets that nothing has, of which compaction leaves many."""
+    """Yields ranges of at most `step` offsets, and none for offsets without records, which compaction leaves."""
     while start < end:
         place, position = view.position_of(start)
         if place == len(view.segments):
@@ -493,7 +504,7 @@ def _by_offsets(view: Snapshot, start: int, end: int, step: int, isolation: str)
 
 
 def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[int]:
-    """Offsets at which about `target_bytes` are full, each the first of a batch that an index names."""
+    """Yields the offsets at which about `target_bytes` are full, each the first of a batch in an index."""
     first_place, position = view.position_of(start)
     filled = -position
     for place in range(first_place, len(view.segments)):
@@ -512,9 +523,9 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
             last_offset, position = entry
             offset = view.first_offset_at(place, position, last_offset)
             if offset is None:
-                break  # the index does not agree with the log: leave this segment whole
+                break  # the index contradicts the log: do not split this segment
             if offset >= min([end, *view.bases[place + 1 : place + 2]]):
-                break  # the next segment has it, too
+                break  # the next segment has this offset, too
             if start < offset:
                 yield offset
                 filled = -position
@@ -523,7 +534,7 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
 
 
 def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
-    """The range [start, end) with the bytes that hold it."""
+    """Returns the range [start, end) with the bytes that hold it."""
     pieces = []
     place, position = view.position_of(start)
     last_place, last_end = view.end_position_of(end)
@@ -538,7 +549,7 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
 
 
 def _was_emptied(seen: Snapshot, number: int) -> bool:
-    """Whether a file without bytes had some, as its index says: who reads it tells."""
+    """Whether an empty file had bytes, as its index says; the task that reads it reports that."""
     is_closed = number + 1 < len(seen.segments)
     segment = seen.segments[number]
     return is_closed and not seen.readable_bytes(segment) and segment.indexed_position() >= 0
@@ -561,7 +572,7 @@ def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isol
 
 
 def _by_segment(seen: Snapshot, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
-    """Whole segments, for a partition in which damage keeps offsets from being found."""
+    """Yields whole segments, for a partition in which damage keeps offsets from being found."""
     for place, segment in enumerate(seen.segments):
         first = max(start, segment.base_offset)
         last = end if place + 1 == len(seen.segments) else min(end, seen.bases[place + 1])
@@ -578,7 +589,7 @@ def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> 
 def split_further(
     planned: list[OffsetRange], views: Mapping[TopicPartition, PartitionView], options: SourceOptions
 ) -> list[OffsetRange]:
-    """Halve the largest ranges by offset until there are as many as `minPartitions` asks for."""
+    """Halves the largest ranges by offset until there are `minPartitions`."""
     assert options.min_partitions is not None
     heap = [(-made.size, number, made) for number, made in enumerate(planned)]
     heapq.heapify(heap)
@@ -594,7 +605,7 @@ def split_further(
         try:
             halves = ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
         except CorruptRecordException:
-            done.append(largest)  # whoever reads it meets the damage
+            done.append(largest)  # the task that reads it reports the damage
             continue
         for half in halves:
             number += 1

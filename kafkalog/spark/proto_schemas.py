@@ -1,8 +1,8 @@
-"""Schemas of Protobuf as Spark's `from_protobuf` takes them: a descriptor set, a message's full name, and how a value
-of that message begins in a registry's wire format.
+"""Protobuf schemas as Spark's `from_protobuf` needs them.
 
-A registry gives a file's descriptor ("serialized"), or its .proto text, which protoc compiles where it is installed.
-Needs the package protobuf.
+That is a descriptor set, a message's full name, and the bytes with which a value of that message begins in a registry's
+wire format.  A registry returns a file's descriptor ("serialized"), or its .proto text, which needs protoc.  Needs the
+package protobuf.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ SET_HINT = "give a descriptor set: protoc --include_imports --descriptor_set_out
 
 @dataclass(frozen=True)
 class Proto:
-    """`descriptors`: the serialized FileDescriptorSet; `messages`: the indexes of each message of its main file, by
-    full name, in the file's order."""
+    """A compiled schema.
+
+    `descriptors` is the serialized FileDescriptorSet.  `messages` maps the full name of each message in the main file
+    to its indexes, in the file's order.
+    """
 
     schema_id: int
     descriptors: bytes
     messages: Mapping[str, tuple[int, ...]]
 
     def full_name(self, message: str | None) -> str:
-        """Of a message by its full name, or the part behind the last dot; the first one for None.
-        IllegalArgumentException where it has none, or several."""
+        """Returns the full name of a message, given by full name or last part; the first message for None.
+
+        Raises IllegalArgumentException if no message, or more than one, has the name.
+        """
         there = [*self.messages]
         found = [each for each in there if message in (None, each)] or [
             each for each in there if each.rpartition(".")[2] == message
@@ -51,8 +56,11 @@ class Proto:
 
 
 def proto_of(schema: Schema) -> Proto:
-    """IllegalArgumentException for what is no schema of Protobuf; MissingPackageException without protobuf, or for
-    .proto text without protoc."""
+    """Compiles a schema.
+
+    Raises IllegalArgumentException if it is not a Protobuf schema, and MissingPackageException if protobuf is missing,
+    or protoc for .proto text.
+    """
     pb2 = _descriptor_pb2()
     what = f"schema {schema.schema_id}"
     if isinstance(schema.content, bytes):
@@ -67,7 +75,7 @@ def proto_of(schema: Schema) -> Proto:
             for name, text in schema.named.items():
                 found = _of_serialized(pb2, text)
                 if found is None:
-                    raise IllegalArgumentException(f"{what} refers to {name}, which is no descriptor of a file")
+                    raise IllegalArgumentException(f"{what} refers to {name}, which is not the descriptor of a file")
                 found.name = name
                 files.append(found)
             files = [*_imported(pb2, [*files, main], what), *files, main]
@@ -78,7 +86,7 @@ def proto_of(schema: Schema) -> Proto:
 
 
 def prefixes(indexes: tuple[int, ...]) -> tuple[bytes, ...]:
-    """How message indexes are written, in all ways: their count and each as zigzag varints; a zero for (0,) alone."""
+    """Returns all encodings of message indexes: their count and each as zigzag varints; also one zero for (0,)."""
     written = b"".join(_varint(each << 1) for each in (len(indexes), *indexes))
     return (b"\0", written) if indexes == (0,) else (written,)
 
@@ -96,19 +104,19 @@ def _descriptor_pb2() -> Any:
         return importlib.import_module("google.protobuf.descriptor_pb2")
     except ModuleNotFoundError:
         raise MissingPackageException(
-            "schemas of Protobuf need the package protobuf, which is not installed", hint="pip install protobuf"
+            "Protobuf schemas need the package protobuf, which is not installed", hint="pip install protobuf"
         ) from None
 
 
 def _of_set(pb2: Any, data: bytes, what: str) -> list[Any]:
     try:
         return [*pb2.FileDescriptorSet.FromString(data).file]
-    except Exception as error:  # protobuf's DecodeError has no module of its own that stays
-        raise IllegalArgumentException(f"{what} is no descriptor set: {error}", hint=SET_HINT) from None
+    except Exception as error:  # the module of protobuf's DecodeError changes between versions
+        raise IllegalArgumentException(f"{what} is not a descriptor set: {error}", hint=SET_HINT) from None
 
 
 def _of_serialized(pb2: Any, text: str) -> Any:
-    """A file's descriptor, from base64; None for what is none, such as .proto text."""
+    """Returns a file's descriptor from base64; None for anything else, such as .proto text."""
     try:
         return pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
@@ -129,8 +137,10 @@ def _messages(file: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _imported(pb2: Any, files: list[Any], what: str) -> list[Any]:
-    """The descriptors of files that these import and that are not among them: those of Python packages, such as
-    google/protobuf/timestamp.proto."""
+    """Returns the descriptors of imported files that are not among `files`.
+
+    They come from Python packages, such as google/protobuf/timestamp.proto.
+    """
     known = {file.name for file in files}
     made: list[Any] = []
 
@@ -158,14 +168,15 @@ def _imported(pb2: Any, files: list[Any], what: str) -> list[Any]:
 
 
 def compiled(text: str, named: Mapping[str, str], what: str) -> bytes:
-    """The descriptor set of .proto text, by protoc: of the package grpcio-tools, or of the system."""
+    """Returns the descriptor set of .proto text, compiled by protoc from the package grpcio-tools or from the
+    system."""
     command = _protoc()
     with tempfile.TemporaryDirectory(prefix="kafkalog-proto-") as place:
         root = Path(place)
         for name, content in {**named, "main.proto": text}.items():
             path = (root / name).resolve()
             if not path.is_relative_to(root.resolve()):
-                raise IllegalArgumentException(f"{what} refers to {name!r}, which is no file's name")
+                raise IllegalArgumentException(f"{what} refers to {name!r}, which is not the name of a file")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
         out = root / "main.desc"
@@ -178,7 +189,7 @@ def compiled(text: str, named: Mapping[str, str], what: str) -> bytes:
         )
         if done.returncode != 0:
             lines = done.stderr.replace(f"{root}{os.sep}", "").strip().splitlines()
-            raise IllegalArgumentException(f"{what} is no schema of Protobuf: {' '.join(lines[-3:])}")
+            raise IllegalArgumentException(f"{what} is not a Protobuf schema: {' '.join(lines[-3:])}")
         return out.read_bytes()
 
 
@@ -189,8 +200,8 @@ def _protoc() -> list[str]:
         found = shutil.which("protoc")
         if found is None:
             raise MissingPackageException(
-                "a schema of Protobuf is .proto text, which needs protoc",
-                hint=f"pip install grpcio-tools; or {SET_HINT}",
+                "a Protobuf schema is .proto text, which needs protoc, and protoc is not installed",
+                hint=f"pip install grpcio-tools, or {SET_HINT}",
             ) from None
         return [found]
     protos = Path(next(iter(tools.__path__))) / "_proto"

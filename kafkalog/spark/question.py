@@ -1,7 +1,8 @@
-"""What a read asks of records beyond Spark's own options: keys, headers, a pattern, conditions, times.
+"""Conditions on records beyond Spark's Kafka options: keys, headers, a pattern, conditions, times.
 
-The options have the names of `kafkalog.Filters` in camel case, and their meaning; tasks apply them by the same
-`Selection`: keys and times in the native loop, the rest over columns.  Options are plain values, for they travel.
+The options have the meaning of `kafkalog.Filters`, with its names in camel case.  Tasks apply them with the same
+`Selection`: keys and times in the native loop, the rest over columns.  Options are plain values, so they can be
+pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NAMES = ("key", "keyPrefix", "headers", "grep", "where", "startTime", "endTime")
 
 @dataclass(frozen=True)
 class Question:
-    """Checked; what is None asks nothing."""
+    """Checked conditions; None means no condition."""
 
     key: tuple[str | None, ...] | None = None
     key_prefix: str | None = None
@@ -34,7 +35,7 @@ class Question:
     end_time: int | None = None
 
     def selection(self) -> Selection:
-        """As the records are chosen by.  IllegalArgumentException for a pattern or a condition that is none."""
+        """Returns the Selection.  Raises IllegalArgumentException for an invalid pattern or condition."""
         from kafkalog._face.selection import Selection
 
         return Selection(
@@ -48,7 +49,7 @@ class Question:
         )
 
     def narrowed(self, wanted: Wanted, *, rows: bool) -> Wanted:
-        """`wanted` of what may pass; `rows`: conditions on offsets count, too, which leave out single records."""
+        """Narrows `wanted`; `rows`: whether conditions on offsets, which exclude single records, count too."""
         if self == NOTHING_ASKED:
             return wanted
         selection = self.selection() if rows else self.selection().unpruned()
@@ -65,7 +66,7 @@ NOTHING_ASKED = Question()
 
 
 def parse_question(given: Mapping[str, str], time_ms: Callable[[object, str], int]) -> Question:
-    """Of the options, whose names are in lower case; `time_ms` reads a time.  IllegalArgumentException."""
+    """Parses options whose names are in lower case; `time_ms` parses a time.  Raises IllegalArgumentException."""
     start, end = (
         None if given.get(name.lower()) is None else time_ms(given[name.lower()].strip(), name)
         for name in ("startTime", "endTime")
@@ -80,12 +81,12 @@ def parse_question(given: Mapping[str, str], time_ms: Callable[[object, str], in
         end_time=end,
     )
     if found != NOTHING_ASKED:
-        found.selection()  # which checks it
+        found.selection()  # checks the conditions
     return found
 
 
 def _several(given: Mapping[str, str], name: str) -> tuple[str | None, ...] | None:
-    """A text as it stands, or those of a JSON array."""
+    """Returns a text as one value, or the texts of a JSON array."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -94,13 +95,13 @@ def _several(given: Mapping[str, str], name: str) -> tuple[str | None, ...] | No
         return (text,)
     if not listed or not all(each is None or isinstance(each, str) for each in listed):
         raise IllegalArgumentException(
-            f"option {name} is {text!r}", hint='expected a text, or several as a JSON array: ["a","b"]'
+            f"option {name} is {text!r}", hint='expected one text, or several as a JSON array: ["a","b"]'
         )
     return tuple(listed)
 
 
 def _texts(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """As `_several`; but an array of anything else is a text: a pattern may look like one."""
+    """Like `_several`, but an array of other things is one text, since a pattern may look like an array."""
     text = given.get(name.lower())
     listed = None if text is None else _parsed(text, list)
     if text is None or not listed or not all(isinstance(each, str) for each in listed):
@@ -112,7 +113,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str | None], ...] | None:
     if text is None:
         return None
     fields = _parsed(text, dict)
-    if fields is None and not text.lstrip().startswith("{"):  # which begins JSON, be it broken
+    if fields is None and not text.lstrip().startswith("{"):  # it is JSON, perhaps broken
         name, sign, value = text.partition("=")
         fields = {name: value if sign else None}
     if not fields or not all(name and (value is None or isinstance(value, str)) for name, value in fields.items()):
@@ -124,7 +125,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str | None], ...] | None:
 
 
 def _parsed(text: str, kind: type) -> Any:
-    """What the JSON says; None where it is none, or something else."""
+    """Returns the parsed JSON; None if the text is not JSON or not of this kind."""
     try:
         found = json.loads(text)
     except ValueError:

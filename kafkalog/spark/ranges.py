@@ -1,5 +1,6 @@
-"""What the driver plans and tasks read: ranges of offsets, and the bytes of files that hold them.  Plain values, which
-are sent to executors.
+"""Ranges of offsets that the driver plans and tasks read, and the bytes of files that hold them.
+
+All are plain values, which are sent to executors.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """Bytes [start, end) of a .log file; `start` is a batch's first byte.
+    """Bytes [start, end) of a .log file; `start` is the first byte of a batch.
 
-    Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
-    file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
-    segment behind it begins.  `remote`: the segment of the remote tier that it is of, None for a local one; `is_open`:
-    it ends where that does, and `end` is an estimate.
+    Compaction may replace the file with another one, which may even have the same inode number.  `first_field` is
+    therefore the base offset in the batch header at `start` (-1 if `start` is 0).  `next_base` is the base offset of
+    the next segment. `remote` is the segment in the remote tier, None for a local one.  `is_open`: the piece ends with
+    its segment, and `end` is an estimate.
     """
 
     path: str
@@ -40,12 +41,14 @@ class Piece(NamedTuple):
         return names.offset_index_file(os.path.dirname(self.path), self.segment_base)
 
     def ends_below(self, offset: int) -> bool:
-        """Whether the segment's offsets do, so that a range up to there has all of it."""
+        """Whether all offsets of the segment are below `offset`, so that a range up to there has all of it."""
         return self.next_base is not None and self.next_base <= offset
 
     def is_in(self, file: File, end_offset: int | None) -> bool:
-        """Whether the file is the planned one, or has the same there: between `start` and `end` what it had, behind it
-        nothing below `end_offset` (None: nothing at all)."""
+        """Whether the file is the planned one, or has the same bytes from `start` to `end`.
+
+        After `end` it must have no record below `end_offset` (None: no record at all).
+        """
         first = header_at(file, self.start) if self.start else None
         if (-1 if first is None else first.base_offset) != self.first_field:
             return False
@@ -67,11 +70,11 @@ class OffsetRange:
     end_offset: int
     pieces: tuple[Piece, ...] = ()
     aborted: tuple[AbortedTxn, ...] = field(default=())
-    history: Epochs = ()  # the partition's leader epochs, where segments of it were only listed
-    changes_from: int | None = None  # option changes: where they begin; below it are the values before
-    is_whole: bool = True  # nothing that was a key's last record below changes_from has gone
+    history: Epochs = ()  # the partition's leader epochs, if segments were only listed
+    changes_from: int | None = None  # option changes: the first offset of the range; before it are the old values
+    is_whole: bool = True  # the last record of each key before changes_from still exists
 
     @property
     def size(self) -> int:
-        """Bytes to read."""
+        """The number of bytes to read."""
         return sum(piece.end - piece.start for piece in self.pieces)

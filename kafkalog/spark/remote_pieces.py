@@ -1,12 +1,13 @@
-"""A task's pieces of remote segments: what the driver has planned of an object, and nothing else of it.
+"""Reads a task's pieces of remote segments: only the planned part of an object.
 
-The plan says which segment a piece is of, so a task lists nothing.  An object is read from the piece's first byte to
-its last one, several requests ahead; where it is packed in chunks (compressed, encrypted) from the first chunk that
-has some of it to the last one.  A segment never changes: what was planned is what is there, or the object is gone.
+The plan names the segment of each piece, so a task lists nothing.  An object is read from the piece's first byte to its
+last, several requests ahead.  If the object is packed in chunks (compressed, encrypted), it is read from the first
+chunk of the piece to the last.  A segment never changes: the object is as planned, or it was deleted.
 
-A plan of names takes each segment up to where the next one begins.  After a change of leaders that may be wrong: the
-one has less, or the other is of a history that was given up.  Where a segment ends, and its leader epochs, are known
-once it is read: `gap_behind` and `is_given_up` say so, and nobody reads on over it in silence.
+A plan from names assumes that each segment ends where the next one begins.  After a change of leaders that may be
+wrong: the segment may end earlier, or the next one may be from a history that was discarded.  A segment's end and
+leader epochs are known once it is read.  `gap_behind` and `is_given_up` then report the problem, so that nothing is
+skipped silently.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class PieceStorage:
-    """What `RemoteFile` asks of a storage, of the bytes [start, end) of one segment's log: they are a file that begins
-    at `origin`."""
+    """The storage for a `RemoteFile` with the bytes [start, end) of one segment's log: a file that begins at
+    `origin`."""
 
     def __init__(self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> None:
         self._storage = storage
@@ -52,7 +53,7 @@ class PieceStorage:
 
 
 class PieceFile(RemoteFile):
-    """A piece by the positions of its segment's file, which ends where the piece does."""
+    """A piece, addressed by positions in its segment's file; it ends where the piece does."""
 
     __slots__ = ("_origin",)
 
@@ -68,15 +69,17 @@ class PieceFile(RemoteFile):
 
 
 class RemotePieces:
-    """The pieces of one range, and the memory and threads for them, which go with `close`."""
+    """The pieces of one range, with their memory and threads, which `close` releases."""
 
     def __init__(self, cache_bytes: int) -> None:
         self._chunks = Chunks(cache_bytes)
         self._parts: dict[tuple[str, int], PieceStorage] = {}
 
     def open(self, files: RemoteFiles, piece: Any, following: Sequence[Any] = ()) -> File:
-        """A piece (`planning.Piece`); RemoteResourceNotFoundException where its object is gone.  The first bytes of
-        `following` pieces are fetched meanwhile."""
+        """Opens a piece (`planning.Piece`), and fetches the first bytes of the `following` pieces meanwhile.
+
+        Raises RemoteResourceNotFoundException if its object no longer exists.
+        """
         metadata = piece.remote
         storage = files.storage
         local = files.open_local(metadata)
@@ -85,7 +88,7 @@ class RemotePieces:
         part = self._part(storage, piece)
         file = PieceFile(self._chunks, part, metadata, piece.path)
         self._ahead(part, metadata, AHEAD_MAX)
-        file.pread(1, piece.start)  # is it there?
+        file.pread(1, piece.start)  # raises if the object does not exist
         if following and piece.end - piece.start <= part.chunk_bytes(metadata):
             for each in following:
                 self._ahead(self._part(storage, each), each.remote, 1)
@@ -108,13 +111,13 @@ class RemotePieces:
 
 
 def end_of(storage: RemoteStorageManager, piece: Any) -> int:
-    """Where a piece ends; the planner may not have asked."""
+    """Returns the end of a piece, which the planner may have only estimated."""
     end: int = storage.log_size(piece.remote) if piece.is_open else piece.end
     return end
 
 
 def _said(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-    """What the manifest of a listed segment says, where it has one."""
+    """Returns the manifest of a listed segment, if it has one."""
     if metadata.segment_leader_epochs or not files.storage.has_manifests:
         return metadata
     segment = metadata.remote_log_segment_id
@@ -123,7 +126,7 @@ def _said(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> RemoteLogSe
 
 
 def gap_behind(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, last_offset: int, next_base: int) -> bool:
-    """Whether a segment, whose last record has that offset, ends in front of the one behind it."""
+    """Whether a segment with this last offset ends before the next segment begins."""
     if last_offset + 1 >= next_base:
         return False
     said = _said(files, metadata)
@@ -131,7 +134,7 @@ def gap_behind(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, last_offs
 
 
 def history_of(files: RemoteFiles, last: RemoteLogSegmentMetadata) -> Epochs:
-    """The leader epochs of a partition, as they lie beside its last segment; none where that object is lost."""
+    """Returns the leader epochs of a partition, stored with its last segment; none if that object is lost."""
     try:
         data = files.asked(files.indexes.get, last, IndexType.LEADER_EPOCH)
     except RemoteResourceNotFoundException:
@@ -140,14 +143,14 @@ def history_of(files: RemoteFiles, last: RemoteLogSegmentMetadata) -> Epochs:
 
 
 def is_given_up(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, next_base: int, history: Epochs) -> bool:
-    """Whether a listed segment has other leader epochs below `next_base` than its partition."""
-    if metadata.segment_leader_epochs or not history:  # the plan knew
+    """Whether a listed segment has other leader epochs before `next_base` than its partition."""
+    if metadata.segment_leader_epochs or not history:  # the plan had the epochs already
         return False
     said = _said(files, metadata)
     own = said.segment_leader_epochs or history_of(files, metadata)
-    if not own:  # lost: it is read as where nothing else has its offsets
+    if not own:  # its epochs are lost: read it as if nothing else had its offsets
         return False
-    begin = max(metadata.start_offset, history[0][1])  # what was in front of it is not known any more
+    begin = max(metadata.start_offset, history[0][1])  # the history before it is not known any more
     end = min(said.end_offset + 1, next_base) if said.segment_leader_epochs else next_base
     places = {begin, *(start for _, start in (*own, *history) if begin < start)}
     return any(_epoch_at(own, place) != _epoch_at(history, place) for place in places if place < end)
@@ -158,7 +161,7 @@ def _epoch_at(epochs: Epochs, offset: int) -> int:
 
 
 def indexed_position(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> int:
-    """The position that a remote segment's offset index names last; -1 without one, also where it is lost."""
+    """Returns the last position in a remote segment's offset index; -1 if there is no index, or it is lost."""
     try:
         data = files.indexes.get(metadata, IndexType.OFFSET)
     except RemoteResourceNotFoundException:

@@ -1,8 +1,8 @@
-"""Whether the disks have room for what is staged, asked before anything of it is appended.
+"""Checks that the disks have room for the staged files, before anything is appended.
 
-The committer appends run after run, and removes each staged file once it has read it.  So a file system that holds both
-the staged files and the partitions needs room for little more than one staged file; one that holds the partitions alone
-needs room for all that goes there.  Indexes grow with the logs, and the coordinators need a little as well.
+The committer appends run after run, and deletes each staged file once it has read it.  A file system with both the
+staged files and the partitions therefore needs little more room than one staged file.  A file system with only the
+partitions needs room for everything that goes there.  Indexes grow with the logs, and the coordinators need a little.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kafkalog.errors import KafkaStorageException
 if TYPE_CHECKING:
     from kafkalog.spark.staging import StagedFile
 
-SPARE_BYTES = 1 << 20  # of a file system: partitions of the coordinators, checkpoints
-PARTITION_BYTES = 16 << 10  # of a partition: markers, a snapshot, the first index entries
-INDEX_SHARE = 128  # a log's indexes take one byte for so many of it, with the default index.interval.bytes
-RETAIN_HINT = "make room and write again; `kafkalog retain --target-free` deletes the oldest segments"
+SPARE_BYTES = 1 << 20  # for a file system: partitions of the coordinators, checkpoints
+PARTITION_BYTES = 16 << 10  # for a partition: markers, a snapshot, the first index entries
+INDEX_SHARE = 128  # a log's indexes take 1/128 of its bytes, with the default index.interval.bytes
+RETAIN_HINT = "free some room and run the write again; `kafkalog retain --target-free` deletes the oldest segments"
 
 
 class _Filled:
-    """A file system while the runs of a write go in: bytes that it has more than before, now and at most."""
+    """A file system during a commit: the bytes that it has more than before, now and at most."""
 
     def __init__(self, path: str, about: FileSystem) -> None:
         self.path = path
@@ -40,8 +40,10 @@ class _Filled:
 
 
 def check_room(files: Sequence[StagedFile], staging: str, log_dir_of: Callable[[TopicPartition], str]) -> None:
-    """KafkaStorageException, with ENOSPC as its errno, if a file system has less room than the staged runs need there.
-    A file system that does not say how large it is is not judged."""
+    """Raises KafkaStorageException, with errno ENOSPC, if a file system has less room than the staged runs need.
+
+    A file system that does not report its size is not checked.
+    """
     filled: dict[int, _Filled] = {}
 
     def file_system_of(path: str) -> _Filled:
@@ -57,15 +59,15 @@ def check_room(files: Sequence[StagedFile], staging: str, log_dir_of: Callable[[
                 if place not in places:
                     places[place] = file_system_of(log_dir_of(place))
                     places[place].take(PARTITION_BYTES)
-                if number == len(staged.runs):  # it is read, and the file is removed
+                if number == len(staged.runs):  # the file is read now, and deleted
                     staged_on.taken -= sum(each.size_bytes for each in staged.runs)
                 places[place].take(run.size_bytes + run.size_bytes // INDEX_SHARE)
     except OSError as error:
-        raise KafkaStorageException.because_of(error, "cannot ask for the room that is left") from error
+        raise KafkaStorageException.because_of(error, "cannot read the free room") from error
     for each in filled.values():
         if each.peak and each.about.free is not None and each.about.free < each.peak + SPARE_BYTES:
             full = KafkaStorageException(
-                f"found {each.about.free} bytes free, expected room for {each.peak + SPARE_BYTES}: nothing of the "
+                f"found {each.about.free} bytes free, expected room for {each.peak + SPARE_BYTES}: no row of the "
                 "write was appended",
                 path=each.path,
                 hint=RETAIN_HINT,

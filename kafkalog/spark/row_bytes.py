@@ -1,10 +1,10 @@
-"""Which bytes of a column's row are batches: those of a fetch response, or of a .log file.
+"""Finds the whole batches in a column's row, which has the bytes of a fetch response or of a .log file.
 
-A response may end in a batch that is cut off, and nothing in its bytes says whether that is so.  It is damage where
-they contradict it: no header begins there, or the checksum is right for fewer bytes than the size claims, or whole
-batches lie within what it claims.  Of a header that is cut off before its magic the offset and the size are left to
-tell, as far as they are there: text, as a size, is 150 MB or more.  A row is in memory, so that all is looked at before
-the first record is given.
+A response may end in an incomplete batch, and nothing in its bytes says so.  It counts as damage if the bytes
+contradict that: no header begins there, or the checksum is right for fewer bytes than the size claims, or whole batches
+are inside the claimed size.  If a header ends before its magic, only its offset and size are checked, as far as they
+exist: text, read as a size, is 150 MB or more.  A row is in memory, so all of it is checked before the first record is
+returned.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from kafkalog.engine.segment.loss import reason
 from kafkalog.engine.segment.resync import next_batch, sensible
 from kafkalog.errors import CorruptRecordException
 
-LIKELY_BYTES_MAX = 128 << 20  # four letters of ASCII are more
-FILLS = (b"\0", b"\xff")  # for the least and the most that a number is whose end is missing
+LIKELY_BYTES_MAX = 128 << 20  # four ASCII letters are a larger number
+FILLS = (b"\0", b"\xff")  # the least and the greatest value of a number whose end is missing
 
 
 class _InMemory(ClosedFile):
-    """Bytes as a file, for who only reads with positions."""
+    """Bytes as a file, for code that only reads at positions."""
 
     __slots__ = ("_data",)
 
@@ -56,19 +56,21 @@ class _InMemory(ClosedFile):
 
 
 def whole_batches(data: memoryview, *, truncates: bool) -> NDArray[np.void]:
-    """The table (BATCH_DTYPE) of the batches that `data` holds whole, up to the first damage.  CorruptRecordException
-    with its byte, unless `truncates`."""
+    """Returns the table (BATCH_DTYPE) of the whole batches in `data`, up to the first damage.
+
+    Raises CorruptRecordException with the position of the damage, unless `truncates`.
+    """
     table, verdict, end = native.scan(data, framing=native.FRAMING_BUFFER, max_batches=INT_MAX)
     what = None if truncates else damage_at(data, verdict, end)
     if what is not None:
         raise CorruptRecordException(
-            f"found {what} in a row's bytes", position=end, hint='damage="truncate" takes what lies before it'
+            f"found {what} in a row's bytes", position=end, hint='damage="truncate" returns the records before it'
         )
     return table
 
 
 def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
-    """What is wrong where a scan stopped; None at the end, or at a batch that is only cut off."""
+    """Says what is wrong where a scan stopped; None at the end, or at a batch that is only incomplete."""
     if verdict not in (native.OK, native.TORN):
         return reason(verdict)
     head = data[position : position + RECORD_BATCH_OVERHEAD]
@@ -81,22 +83,22 @@ def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
         return reason(native.BAD_SIZE)
     if left < smallest_bytes(magic_byte(head)):
         return None
-    claim = f"a batch that claims {size} bytes, of which {left} are there, but"
+    claim = f"a batch that claims {size} bytes, of which {left} exist, but"
     if native.crc_matches(data, position, left):
-        return f"{claim} its checksum is right without more"
+        return f"{claim} its checksum is right for these"
     header = native.header_at(head)
     first, last = header.base_offset, header.base_offset
     if header.magic == 2 and sensible(header, first):
         last = header.last_offset
-    # The values of a batch that is cut off may be batches as well: of other offsets, but by chance.
+    # The values of an incomplete batch may be batches too, but their offsets differ, except by chance.
     found = next_batch(_InMemory(data), position + 1, len(data), min_offset=last + 1, base_offset=first)
     return None if found is None else f"{claim} a whole one begins at byte {found.position}"
 
 
 def may_be_size(field: memoryview) -> bool:
-    """Whether a size field that begins so, with up to four bytes, is likely to be one of a batch, and not text.
+    """Whether a size field that begins with these bytes, up to four, is probably a batch's size and not text.
 
-    A larger batch is known by its magic, once that is there.
+    A larger batch is recognized by its magic, once that is available.
     """
     if not field:
         return True

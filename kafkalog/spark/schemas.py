@@ -1,9 +1,9 @@
-"""The schemas of a registry's ids, for `functions.from_registry`: from a map, a folder, or a Schema Registry itself.
+"""Loads the schemas of a registry's ids, for `functions.from_registry`: from a map, a directory, or a Schema Registry.
 
-A `Schema` is text as a registry keeps it, with the schemas that it refers to; what Spark's functions want is made of it
-in `avro_schemas`, `proto_schemas` and `json_types`.  A registry is asked by GET alone, while the column is built, on
-the driver; its credentials go into one header, to the host that they are for, and are in no message and no plan.
-Knows nothing of pyspark.
+A `Schema` is text as a registry stores it, with the schemas that it references; `avro_schemas`, `proto_schemas` and
+`json_types` convert it for Spark's functions.  A registry is read with GET only, on the driver, while the column is
+built.  Its credentials go into one header, to the host that they are for, and into no message and no plan.  This module
+does not depend on pyspark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafkalog.errors import (
 FORMATS = ("avro", "protobuf", "json")
 ENDINGS: Mapping[str, tuple[str, ...]] = {"avro": (".avsc",), "json": (".json",), "protobuf": (".desc", ".proto")}
 KINDS = {"AVRO": "avro", "JSON": "json", "PROTOBUF": "protobuf"}
-USER_INFO, TOKEN = "basic.auth.user.info", "bearer.auth.token"  # as Confluent's clients call them
+USER_INFO, TOKEN = "basic.auth.user.info", "bearer.auth.token"  # Confluent's names
 SECONDS_MAX = 30
 ID_MAX = (1 << 32) - 1
 ANSWER_BYTES_MAX = 64 << 20
@@ -41,8 +41,10 @@ _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Schema:
-    """One schema: its text, or a descriptor set of Protobuf; `named`: those that it refers to, by the name that it has
-    for them, in an order in which each comes after what it needs."""
+    """One schema: its text, or a Protobuf descriptor set.
+
+    `named` has the schemas that it references, by the names that it uses, each after the ones that it needs.
+    """
 
     schema_id: int
     content: str | bytes
@@ -57,22 +59,24 @@ def load_schemas(
     subject: str | Iterable[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> list[Schema]:
-    """The schemas that were given, the newest one last: the highest id, or the last version of the last subject.
+    """Returns the given schemas, the newest last: the highest id, or the last version of the last subject.
 
-    IllegalArgumentException for what makes no sense; NoSuchFileException, KafkaStorageException of a folder;
-    RemoteResourceNotFoundException for an id or a subject that the registry has not, RemoteStorageException where it
-    does not answer.
+    Raises IllegalArgumentException for arguments that are not valid, NoSuchFileException or KafkaStorageException for a
+    directory, RemoteResourceNotFoundException for an id or a subject that the registry does not have, and
+    RemoteStorageException if it does not answer.
     """
     wanted = None if ids is None else [_id(each, "ids") for each in ids]
     subjects = None if subject is None else [subject] if isinstance(subject, str) else [*subject]
     if wanted == [] or subjects == []:
         name = "ids" if wanted == [] else "subject"
-        raise IllegalArgumentException(f"{name}: found none, expected at least one", hint="leave it out for all")
+        raise IllegalArgumentException(
+            f"{name}: found none, expected at least one", hint="leave {name} out to load all"
+        )
     if isinstance(schemas, str) and _ADDRESS.match(schemas):
         return _of_registry(Registry(schemas, options or {}), kind, wanted, subjects)
     if subjects is not None:
         raise IllegalArgumentException(
-            "subject is given, and no registry's address", hint='give it as schemas="http://registry:8081"'
+            "subject is given without a registry's address", hint='give the address: schemas="http://registry:8081"'
         )
     if isinstance(schemas, Mapping):
         found = {_id(number, "schemas"): _content(content, number) for number, content in schemas.items()}
@@ -80,13 +84,13 @@ def load_schemas(
         found = _of_folder(os.fspath(schemas), kind)
     else:
         raise IllegalArgumentException(
-            f"schemas: found {shown(schemas)}, expected a map of ids to schemas, a folder, or a registry's address"
+            f"schemas: found {shown(schemas)}, expected a map of ids to schemas, a directory, or a registry's address"
         )
     if wanted is not None:
         missing = [number for number in wanted if number not in found]
         if missing:
             raise IllegalArgumentException(
-                f"ids: found {missing[0]}, which is not among the schemas", hint=f"there are {listed(found)}"
+                f"ids: found {missing[0]}, which is not among the schemas", hint=f"expected some of {listed(found)}"
             )
         found = {number: found[number] for number in wanted}
     if not found:
@@ -95,7 +99,7 @@ def load_schemas(
 
 
 def listed(ids: Iterable[int]) -> str:
-    """Ids for a message, the first ones of many."""
+    """Formats ids for a message; of many, only the first ones."""
     numbers = sorted(ids)
     return ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
 
@@ -110,14 +114,14 @@ def _content(content: object, number: object) -> str | bytes:
     if isinstance(content, str | bytes):
         return content
     if isinstance(content, Mapping | list):
-        return json.dumps(content)  # parsed already
+        return json.dumps(content)  # it was parsed already
     raise IllegalArgumentException(
         f"schemas: found {shown(content)} for {number}, expected the schema's text, or the bytes of a descriptor set"
     )
 
 
 def _of_folder(folder: str, kind: str) -> dict[int, str | bytes]:
-    """{id}.avsc, {id}.json, {id}.proto or {id}.desc, which counts before a .proto."""
+    """Reads {id}.avsc, {id}.json, {id}.proto or {id}.desc; a .desc wins over a .proto."""
     endings = ENDINGS[kind]
     expected = f"expected files {', '.join('{id}' + ending for ending in endings)}"
     try:
@@ -132,7 +136,7 @@ def _of_folder(folder: str, kind: str) -> dict[int, str | bytes]:
                         data = file.pread(file.size(), 0)
                     found[_id(int(stem), name)] = data if ending == ".desc" else _text(data, path)
     except FileNotFoundError:
-        raise NoSuchFileException("no such folder of schemas", path=folder, hint=expected) from None
+        raise NoSuchFileException("no such directory of schemas", path=folder, hint=expected) from None
     except OSError as error:
         raise KafkaStorageException.because_of(error, "cannot read the schemas") from error
     if not found:
@@ -144,18 +148,21 @@ def _text(data: bytes, path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise IllegalArgumentException(f"{path} is no text of UTF-8, expected a schema") from None
+        raise IllegalArgumentException(f"{path} is not UTF-8 text, expected a schema") from None
 
 
 # --- a registry -------------------------------------------------------------------------------------------
 
 
 class Registry:
-    """A Schema Registry of which only is read.  `address`: one or several with commas, each asked where the one before
-    does not answer; `options`: USER_INFO ("user:password", which an address may have, too) or TOKEN."""
+    """A Schema Registry, which is only read.
+
+    `address` is one address or several with commas; each is tried if the one before does not answer.  `options` may
+    have USER_INFO ("user:password", which may also be in an address) or TOKEN.
+    """
 
     def __init__(self, address: str, options: Mapping[str, str]) -> None:
-        self._bases: list[tuple[str, str | None]] = []  # each with its Authorization
+        self._bases: list[tuple[str, str | None]] = []  # each with its Authorization header
         for part in filter(None, (part.strip() for part in address.split(","))):
             pieces = urlsplit(part)
             if not _ADDRESS.match(part) or not pieces.hostname:
@@ -170,12 +177,14 @@ class Registry:
         return f"Registry({', '.join(base for base, _ in self._bases)})"
 
     def get(self, path: str, missing: str) -> Any:
-        """What it answers, parsed.  `missing`: what is not there if it says so (404)."""
+        """Returns the parsed answer.  `missing` says in an error what does not exist (404)."""
         problem: Exception | None = None
         for base, authorization in self._bases:
             request = urllib.request.Request(base + path, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
             if authorization is not None:
-                request.add_unredirected_header("Authorization", authorization)  # another host does not get it
+                request.add_unredirected_header(
+                    "Authorization", authorization
+                )  # a redirect to another host does not get it
             try:
                 with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
                     data = answer.read(ANSWER_BYTES_MAX)
@@ -186,11 +195,11 @@ class Registry:
                     raise RemoteResourceNotFoundException(f"{missing} in the registry {base}: {said}") from None
                 if error.code in (401, 403):
                     raise RemoteStorageException(
-                        f"the registry {base} refuses: {said}",
-                        hint=f"credentials are in the address, or in options as {USER_INFO} or {TOKEN}",
+                        f"the registry {base} refuses access: {said}",
+                        hint=f"give credentials in the address, or in options as {USER_INFO} or {TOKEN}",
                     ) from None
                 problem = RemoteStorageException(f"the registry {base} answers {said} to GET {path}")
-            except (OSError, ValueError) as error:  # no connection, or no JSON
+            except (OSError, ValueError) as error:  # no connection, or not JSON
                 why = getattr(error, "reason", None) or error
                 problem = RemoteStorageException(f"the registry {base} does not answer GET {path}: {why}")
         assert problem is not None
@@ -200,14 +209,14 @@ class Registry:
 def _authorization(user_info: str | None, options: Mapping[str, str]) -> str | None:
     user_info, token = user_info or options.get(USER_INFO), options.get(TOKEN)
     if user_info and token:
-        raise IllegalArgumentException(f"found both a user and {TOKEN} for the registry", hint="leave one out")
+        raise IllegalArgumentException(f"found both a user and {TOKEN} for the registry", hint="leave one of them out")
     if user_info:
         return "Basic " + base64.b64encode(user_info.encode()).decode()
     return f"Bearer {token}" if token else None
 
 
 def _harmless(address: str) -> str:
-    """An address without what stands before an @."""
+    """Returns an address without the credentials before the @."""
     head, _, rest = address.rpartition("@")
     return f"...@{rest}" if head else address
 
@@ -225,11 +234,11 @@ def _of_registry(
 ) -> list[Schema]:
     if (ids is None) == (subjects is None):
         raise IllegalArgumentException(
-            "which of the registry's schemas are meant is not said"
+            "neither subject nor ids says which schemas of the registry to load"
             if ids is None
             else "both ids and subject are given",
-            hint='expected subject="orders-value", whose versions are taken, or ids=[1, 2]; '
-            "select(schema_id('value')).distinct() finds those of a DataFrame",
+            hint='give either subject="orders-value", for all its versions, or ids=[1, 2]; '
+            "select(schema_id('value')).distinct() finds the ids of a DataFrame",
         )
     more = "format=serialized" if kind == "protobuf" else ""
     if ids is not None:
@@ -241,13 +250,13 @@ def _of_registry(
     else:
         answers = []
         for subject in subjects or ():
-            # Deleted ones too: records that were written by them are still there.
+            # Deleted versions too: records that were written with them may still exist.
             path, missing = f"/subjects/{quote(subject, safe='')}/versions", f"no subject {subject!r}"
             for version in sorted(registry.get(f"{path}?deleted=true", missing)):
                 query = "&".join(filter(None, ("deleted=true", more)))
                 found = registry.get(f"{path}/{version}?{query}", f"no version {version} of {subject!r}")
                 answers.append((int(found["id"]), found))
-    newest_first = dict(answers[::-1])  # an id may be of several versions
+    newest_first = dict(answers[::-1])  # several versions may have one id
     return [_of_answer(registry, kind, number, answer, more) for number, answer in [*newest_first.items()][::-1]]
 
 
@@ -256,8 +265,10 @@ def _of_answer(registry: Registry, kind: str, number: int, answer: Mapping[str, 
     found = KINDS.get(answer.get("schemaType") or "AVRO")
     if found != kind:
         raise IllegalArgumentException(
-            f"schema {number} is {answer.get('schemaType') or 'AVRO'} in the registry, the format is {kind}",
-            hint=f"expected one of {', '.join(FORMATS)}" if found is None else f'from_registry(..., format="{found}")',
+            f"schema {number} is {answer.get('schemaType') or 'AVRO'} in the registry, but format is {kind}",
+            hint=f"expected one of {', '.join(FORMATS)}"
+            if found is None
+            else f'use from_registry(..., format="{found}")',
         )
     named: dict[str, str] = {}
     _follow(registry, answer, named, more)
@@ -267,19 +278,21 @@ def _of_answer(registry: Registry, kind: str, number: int, answer: Mapping[str, 
 def _text_of(registry: Registry, answer: Any, what: str) -> str:
     text = answer.get("schema") if isinstance(answer, Mapping) else None
     if not isinstance(text, str):
-        raise RemoteStorageException(f"{registry} answers without the text of {what}", hint="is it a Schema Registry?")
+        raise RemoteStorageException(
+            f"{registry} answers without the text of {what}", hint="the address may not be a Schema Registry"
+        )
     return text
 
 
 def _follow(registry: Registry, answer: Mapping[str, Any], named: dict[str, str], more: str) -> None:
-    """Fetches what a schema refers to, and what that refers to, first."""
+    """Fetches the schemas that a schema references, and first those that they reference."""
     for reference in answer.get("references") or ():
         name, subject, version = reference["name"], reference["subject"], reference["version"]
         if name in named:
             continue
         query = "&".join(filter(None, ("deleted=true", more)))
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}?{query}"
-        found = registry.get(path, f"no version {version} of {subject!r}, to which a schema refers as {name!r}")
+        found = registry.get(path, f"no version {version} of {subject!r}, which a schema references as {name!r}")
         _follow(registry, found, named, more)
         named[name] = _text_of(registry, found, name)
 

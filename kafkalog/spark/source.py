@@ -1,7 +1,7 @@
-"""The data source that Spark sees: columns, options and life of its Kafka source, records from a log directory.
+"""The data source that Spark uses: it has the columns and options of the Kafka source, and reads a log directory.
 
-The driver plans (`planning`), executors read their bytes and yield Arrow record batches.  Imported only by Spark (see
-`pyspark_kafkalog`) or by whoever registers it: it needs pyspark and pyarrow.
+The driver plans (`planning`); executors read their bytes and yield Arrow record batches.  It needs pyspark and pyarrow,
+and is imported only by Spark (see `pyspark_kafkalog`) or by code that registers it.
 """
 
 from __future__ import annotations
@@ -55,35 +55,35 @@ COLUMN_TYPES = {
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
-    **changes.COLUMN_TYPES,  # with option changes
-    "replica": "int",  # with replicas=all: the node id of the broker whose copy it is
+    **changes.COLUMN_TYPES,  # only with option changes
+    "replica": "int",  # only with replicas=all: the node id of the copy's broker
 }
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
-OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
+OLD_PYSPARK = "streams need PySpark 4.2 or newer"
 
 
 class KafkalogDataSource(DataSource):  # type: ignore[misc]
-    """`spark.read.format("kafkalog").option("path", dir).option("subscribe", "topic")`."""
+    """The format "kafkalog": `spark.read.format("kafkalog").option("path", dir).option("subscribe", "topic")`."""
 
-    # The settings of object stores of the session that it was registered with; options count before them.
+    # The object store settings of the session that registered the source; options win over them.
     session_options: Mapping[str, str] = {}
-    parallelism: int | None = None  # of that session
+    parallelism: int | None = None  # the number of cores of that session
 
     def _given(self, schema: StructType) -> dict[str, str]:
         return {**self.session_options, **options_to_read(schema.fields, self.options)}
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Returns the name for `format`."""
         return "kafkalog"
 
     @plainly
     def schema(self) -> StructType | str:
-        """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
+        """Returns the columns of Spark's Kafka source (`headers` with includeHeaders), or those of option `columns`."""
         kept = options_to_keep(self.options) if is_of_table(self.options) else None
         given = self.options if kept is None else kept
         options = parse_options({**self.session_options, **given}, streaming=None)
-        parse_triggers(given)  # it may become a stream, whose query would begin before it is refused
+        parse_triggers(given)  # also for streams: their query would begin before it is refused
         columns = options.columns
         if columns is None:
             left_out = {*(() if options.include_headers else ("headers",))}
@@ -96,8 +96,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             return struct_of(types, kept)
         if kept is not None:
             raise IllegalArgumentException(
-                "option valueSchema: found it among the options of a table, whose columns keep no such thing",
-                hint="CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (...) takes it",
+                "option valueSchema is not valid for a table, whose columns cannot keep it",
+                hint="use CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (...), which accepts it",
             )
         return with_json(types, options.value_schema)
 
@@ -110,8 +110,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         note_stream_options(self.options)
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
-                f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
-                hint="give one of them; a table keeps the columns with which it was made: SELECT chooses among them",
+                f"option columns is {','.join(options.columns or ())}, but the schema has {','.join(columns)}",
+                hint="leave one of them out; a table keeps the columns of its creation: choose among them with SELECT",
             )
         _check_columns(options, columns)
         values = json_values(schema, options.value_schema)
@@ -146,13 +146,13 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
+        # Output mode complete says overwrite; as with Kafka, the rows of each micro-batch are appended.
         check_sink(self.options)
         return _writing().KafkalogStreamWriter(parse_sink_options({**self.session_options, **self.options}), schema)
 
 
 def _check_columns(options: SourceOptions, columns: tuple[str, ...]) -> None:
-    """IllegalArgumentException for columns that only go with an option that is not given."""
+    """Raises IllegalArgumentException for columns that need an option that is not given."""
     changes.check_columns(columns, changes=options.changes)
     check_columns(options, columns)
 
@@ -162,13 +162,13 @@ def _writing() -> Any:
         from kafkalog.spark import writing
     except ImportError as error:
         raise UnsupportedOperationException(
-            "this PySpark has no Arrow writers for data sources", hint="PySpark 4.2 or newer writes"
+            "this PySpark has no Arrow writers for data sources", hint="writes need PySpark 4.2 or newer"
         ) from error
     return writing
 
 
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
-    """Says why not when Spark first asks: where streamReader raises, it reports a missing variable of its own."""
+    """Raises the error at Spark's first call: an error in streamReader would be hidden by an error of Spark's code."""
 
     def __init__(self, why: Exception) -> None:
         self.why = why
@@ -181,11 +181,12 @@ class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
 
 
 def _pushes(asked: bool | None) -> bool:
-    """Whether to take filters: only from a planner that pushes them (elsewhere Spark refuses a reader that takes some),
-    and only where each scan keeps its own plan, or its user says that no other scan comes from the same frame.
+    """Whether the reader accepts filters.
 
-    Up to Spark 4.3 a filter's plan stays with the frame: what else is read from it, unfiltered or by other filters,
-    gets the same rows.  Where that is mended readers are asked for limits too.
+    That needs a planner that pushes them; otherwise Spark refuses a reader that accepts some.  It also needs a Spark
+    that keeps a plan for each scan, or a user who says that a frame is scanned only once.  Up to Spark 4.3 a filter's
+    plan stays with the frame: another read of the frame, unfiltered or with other filters, gets the same rows.  A Spark
+    in which this is fixed also pushes limits to readers.
     """
     if not (hasattr(DataSourceReader, "pushLimit") if asked is None else asked):
         return False
@@ -201,22 +202,23 @@ def _pushes(asked: bool | None) -> bool:
 def _type_of(column: str) -> str:
     kind = COLUMN_TYPES.get(column)
     if kind is None:
-        raise IllegalArgumentException(f"there is no column {column!r}", hint=f"there are {', '.join(COLUMN_TYPES)}")
+        raise IllegalArgumentException(f"there is no column {column!r}", hint=f"expected {', '.join(COLUMN_TYPES)}")
     return kind
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a user's schema, which prunes what is decoded; IllegalArgumentException for any other."""
+    """Returns the columns of a user's schema, which are the ones to decode.  Raises IllegalArgumentException for
+    others."""
     columns = []
     for column in schema.fields:
         kind = _type_of(column.name)
-        if column.name == "value" and isinstance(column.dataType, StructType):  # `json_values` looks at it
+        if column.name == "value" and isinstance(column.dataType, StructType):  # `json_values` checks it
             columns.append(column.name)
             continue
         if column.dataType.simpleString() != kind:
             raise IllegalArgumentException(
-                f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
-                hint="read it as it is and cast it"
+                f"column {column.name} is {kind}, but the schema says {column.dataType.simpleString()}",
+                hint="write {kind} in the schema and cast the column later"
                 + (" (in this session `timestamp_ltz` is the type's name)" if kind == "timestamp" else ""),
             )
         check_nested(column)
@@ -225,7 +227,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
-    """Pickled to the executors, which call only `read`."""
+    """Plans on the driver; is pickled to the executors, which call only `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...], values: JsonValues | None = None) -> None:
         self.options = options
@@ -243,7 +245,7 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
 
     @plainly
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Arrow record batches of one task; nothing for the partition that Spark makes of an empty plan."""
+        """Yields Arrow record batches of one task; nothing for the partition that Spark makes for an empty plan."""
         works = getattr(partition, "works", ())
         batches = read_task(works, self.options, self.columns, self.wanted)
         return promised(parsed(batches, self.values), self.not_null)
@@ -253,19 +255,31 @@ class PushingReader(KafkalogReader):
     """Takes the filters that it applies exactly."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
-        # What a key's last value is, no filter of rows may change.
+        # A filter of rows must not change which value of a key is the last.
         self.wanted, left = push(filters, rows=not self.options.latest)
         return left
 
 
 def register(spark: Any) -> None:
-    """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself.
+    """Registers the source with a session; a Spark that finds `pyspark_kafkalog` does that automatically.
 
-    A thread that Spark has not seen yet has no active session, and there Spark finds no source that is written in
-    Python (DATA_SOURCE_NOT_FOUND); the thread has this session from then on.
+    Call it in a thread that has no active session: there Spark does not find sources written in Python
+    (DATA_SOURCE_NOT_FOUND).  The thread has this session from then on.
 
-    Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`) and how many cores there are,
-    which Spark does not hand to Python's sources: they go to the planner as part of the source, and are shown nowhere.
+    It also gives the source the session's settings of object stores (`spark.hadoop.fs.s3a.*`) and the number of cores,
+    which Spark does not pass to sources in Python.  They go to the planner as a part of the source and are never shown.
+
+    Args:
+        spark: The session.
+
+    Raises:
+        UnsupportedOperationException: This pyspark cannot take the settings of object stores (4.0).
+
+    Example:
+        Read a bucket with the session's credentials:
+
+            register(spark)
+            spark.read.format("kafkalog").load("s3a://bucket/prefix", subscribe="orders")
     """
     _set_active(spark)
     settings = hadoop_options(spark)
@@ -276,22 +290,22 @@ def register(spark: Any) -> None:
     except Exception as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
-        if settings:  # Spark 4.0 does not replace what it has found by itself
+        if settings:  # Spark 4.0 does not replace a source that it has found itself
             raise UnsupportedOperationException(
-                f"PySpark {pyspark.__version__} takes no settings of object stores by `register`",
+                f"PySpark {pyspark.__version__} cannot take settings of object stores with `register`",
                 hint="give them to each reader: .options(**kafkalog.spark.places.hadoop_options(spark))",
             ) from error
 
 
 def _set_active(spark: Any) -> None:
-    """Make it the thread's session; there is no such thing with Spark Connect."""
+    """Makes the session that of the thread; Spark Connect has no such thing."""
     session = getattr(spark, "_jsparkSession", None)
     if session is not None:
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
 
 
 def _parallelism(spark: Any) -> int | None:
-    """How many cores the cluster has; a client of Spark Connect does not know."""
+    """Returns the number of cores of the cluster; None in a client of Spark Connect."""
     if getattr(spark, "_jsparkSession", None) is None:
         return None
     found: int = spark.sparkContext.defaultParallelism

@@ -1,16 +1,18 @@
-"""On an executor: rows become whole batches, in files of a task attempt's own.
+"""Stages rows on an executor: encodes them to whole batches, in files of one task attempt.
 
     with Stager(options, topics, write, task) as stager:
         for batch in iterator:
             stager.add(batch)
         staged = stager.finish()
 
-A file holds runs of batches, each of one partition, as a producer would send them before it has an id; where they are
-is in `StagedFile`, which goes to the committer, and nowhere else.  So what an attempt leaves that was killed, or lost
-against another, is read by nobody.  No file is large: the committer removes each as it has read it, so that a write
-needs its own size on the disk, not twice that.  Files lie plainly in the log directory, where a broker and a store pass
-them over (a folder they would not), under names that say of which write they are (`WriteId`).  They are not synced:
-nothing rests on them, since the committer looks at every byte, and what it appends is synced where it lies.
+A file contains runs of batches, each for one partition, as a producer would send them before it has an id.  Only the
+`StagedFile` says where they are, and it goes to the committer.  So the files of an attempt that was killed, or that
+lost to another attempt, are never read.  Files are small, and the committer deletes each once it has read it: a write
+needs room for its rows once, not twice.
+
+Files are directly in the log directory, where a broker and a store ignore them (they would not ignore a directory), and
+their names say which write they belong to (`WriteId`).  They are not synced, since nothing depends on them: the
+committer checks every byte, and what it appends is synced in the log.
 """
 
 from __future__ import annotations
@@ -46,22 +48,24 @@ from kafkalog.spark.idempotent import AppVersion, metadata_of
 from kafkalog.spark.kept_times import kept_times
 from kafkalog.spark.write_options import SinkOptions
 
-WINDOW_BYTES = 16 << 20  # of Arrow rows are encoded together, so that batches are full
-RUN_BYTES = 8 << 20  # of a partition's batches are appended together
-FILE_BYTES = 32 << 20  # of a staged file, and at most a batch more
+WINDOW_BYTES = 16 << 20  # Arrow rows that are encoded together, so that batches are full
+RUN_BYTES = 8 << 20  # batches of a partition that are appended together
+FILE_BYTES = 32 << 20  # a staged file, which may have one batch more
 DEAD_AFTER_S = 24 * 3600
 
 
 class TopicFacts(NamedTuple):
-    """What executors are told of a topic, as it was when the driver looked."""
+    """What executors know about a topic: its state when the driver read it."""
 
     partitions: int
-    config: Mapping[str, str]  # in which it differs from defaults
+    config: Mapping[str, str]  # settings that differ from defaults
 
 
 class WriteId(NamedTuple):
-    """One write: of a batch a name alone, with `app` one that is done once; of a stream a query's id and the number of
-    its micro-batch."""
+    """The identity of one write.
+
+    A batch write has only a name, and `app` if it is idempotent.  A micro-batch has its query's id and its number.
+    """
 
     name: str
     batch_id: int | None = None
@@ -77,18 +81,18 @@ class WriteId(NamedTuple):
 
     @property
     def cursor(self) -> str | None:
-        """The cursor that remembers it; None for one that nothing remembers."""
+        """Returns the cursor that remembers the write; None if nothing does."""
         if self.app is not None:
             return self.app.cursor
         return None if self.batch_id is None else f"spark-{self.name}"
 
     def metadata(self, topic_id: str) -> str:
-        """What the cursor says of a topic once it is done."""
+        """Returns the metadata of the cursor of a topic after the write."""
         return metadata_of(self.app, topic_id) if self.app is not None else json.dumps({"batchId": self.batch_id})
 
 
 class Run(NamedTuple):
-    """Batches of one partition, one behind the other in a file."""
+    """Batches of one partition, one after the other in a file."""
 
     topic: str
     partition: int
@@ -99,14 +103,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One of those that a task attempt has written."""
+    """A file that a task attempt has written."""
 
     path: str
     runs: tuple[Run, ...]
 
 
 class Stager:
-    """One task attempt's.  A context manager: what is not finished is removed."""
+    """Stages the rows of one task attempt.  A context manager: without `finish`, the files are deleted."""
 
     def __init__(self, options: SinkOptions, topics: Mapping[str, TopicFacts], write: WriteId, task: int) -> None:
         self._options = options
@@ -138,8 +142,8 @@ class Stager:
             remove(each.path)
 
     def add(self, batch: Any) -> None:
-        """Rows, as an Arrow record batch."""
-        pieces = max(batch.nbytes // WINDOW_BYTES, 1)  # Spark's may be of 64 MiB
+        """Adds rows, as an Arrow record batch."""
+        pieces = max(batch.nbytes // WINDOW_BYTES, 1)  # Spark's batches may have 64 MiB
         rows = max(-(-batch.num_rows // pieces), 1)
         for start in range(0, batch.num_rows, rows):
             self._hold(batch.slice(start, rows))
@@ -151,14 +155,14 @@ class Stager:
             self._encode_held()
 
     def finish(self) -> tuple[StagedFile, ...]:
-        """Where all of it is; nothing for no rows.  IllegalStateException where the write was given up."""
+        """Returns the staged files; none without rows.  Raises IllegalStateException if the write was abandoned."""
         self._encode_held()
         self._finish_file()
         if self._done:
             with _disk(self._path):
                 given_up = OS_FILES.exists(_given_up(self._options.staging, self._write_id))
-            if given_up:  # behind the last byte: see give_up
-                raise IllegalStateException(f"the write {self._write_id.name} was given up")
+            if given_up:  # checked after the last byte: see give_up
+                raise IllegalStateException(f"the write {self._write_id.name} was abandoned")
         self._finished = True
         return tuple(self._done)
 
@@ -205,7 +209,7 @@ class Stager:
                 if not self._options.creates_topics:
                     raise UnknownTopicOrPartitionException(
                         f"there is no topic {name!r} in {', '.join(self._options.paths)}",
-                        hint="the option createTopics makes it, with numPartitions",
+                        hint="set option createTopics to create it, with numPartitions partitions",
                     )
                 facts = TopicFacts(self._options.new_partitions, {})
             found = self._topics[name] = _Topic(name, facts, self._options)
@@ -215,9 +219,9 @@ class Stager:
         for batch in topic.maker.column_batches(encoder):
             if len(batch) > topic.maker.written_bytes_max:
                 raise RecordTooLargeException(
-                    f"a record makes a batch of {len(batch)} bytes, topic {topic.name} takes "
+                    f"a record makes a batch of {len(batch)} bytes, topic {topic.name} accepts "
                     f"{topic.maker.written_bytes_max}",
-                    hint="max.message.bytes of the topic raises the limit",
+                    hint="raise max.message.bytes of the topic",
                 )
             self._put(batch.data)
             last = self._runs[-1] if self._runs else None
@@ -242,7 +246,7 @@ class Stager:
 
 
 class _Topic:
-    """How rows of one topic become batches: its partitions, and what it asks of batches."""
+    """Encodes the rows of one topic: knows its partitions and its settings for batches."""
 
     def __init__(self, name: str, facts: TopicFacts, options: SinkOptions) -> None:
         self.name = name
@@ -256,7 +260,7 @@ class _Topic:
             self.maker.batch_bytes = min(self.maker.batch_bytes, options.batch_bytes)
 
     def divided(self, rows: Any, now_ms: int) -> Mapping[int, ColumnEncoder]:
-        """Rows by the partition that each goes to: the one that it names, else Kafka's choice."""
+        """Divides rows by partition: the one that a row names, otherwise the choice of Kafka's producers."""
         columns = {name: rows.column(name) for name in ("key", "headers") if name in rows.column_names}
         times = kept_times(rows, self.name, self._rules, now_ms) if self._keeps_times else None
         encoder = encode_columns(rows.column("value"), columns.get("key"), columns.get("headers"), times, now_ms)
@@ -266,7 +270,7 @@ class _Topic:
         return encoder.by_partition(self._partitions, self._sticky, None, wanted)
 
     def _wanted(self, rows: Any) -> Any:
-        """A column of partitions, -1 where a row names none; None where none does."""
+        """Returns a column of partitions, -1 for a row that names none; None if no row names one."""
         import pyarrow.compute as pc
 
         if "partition" not in rows.column_names:
@@ -282,35 +286,38 @@ class _Topic:
         if most >= self._partitions:
             raise UnknownTopicOrPartitionException(
                 f"topic {self.name!r} has no partition {most}: it has {self._partitions}",
-                hint="the column partition says where a row goes; null leaves it to its key",
+                hint="the column partition names the partition of a row; null chooses one by the key",
             )
         return column.fill_null(-1).to_numpy()
 
 
 @contextlib.contextmanager
 def _disk(path: str) -> Iterator[None]:
-    """The system's error, with the place and the option that moves it."""
+    """Raises an error of the operating system with the path, and the option that changes it."""
     try:
         yield
     except OSError as error:
-        failed = KafkaStorageException.because_of(error, "cannot stage what is to be written")
+        failed = KafkaStorageException.because_of(error, "cannot stage the rows of the write")
         failed.path = path
-        failed.hint = "the option stagingPath names another folder, which the driver must see as well"
+        failed.hint = "set option stagingPath to another directory, which the driver must see too"
         raise failed from error
 
 
-# --- what is left ---------------------------------------------------------------------------------------
+# --- cleaning up ----------------------------------------------------------------------------------------
 
 
 def remove(path: str) -> None:
-    """Removes a file, where it is still there and may be removed."""
+    """Deletes a file, if it exists and may be deleted."""
     with contextlib.suppress(OSError):
         OS_FILES.unlink_if_exists(path)
 
 
 def sweep(folder: str, write: WriteId) -> None:
-    """Removes what is staged of a write that is over: all of this name; of a stream also what its earlier micro-batches
-    left; and whatever is of a write of which nobody has touched a file for a day: its driver is gone."""
+    """Deletes the staged files of a write that is over.
+
+    It deletes all files with this name, also those of a stream's earlier micro-batches.  Files of other writes are
+    deleted if none of them was changed for a day: their driver no longer runs.
+    """
     by_write: dict[str, list[str]] = {}
     try:
         for name in OS_FILES.names_in(folder):
@@ -326,10 +333,11 @@ def sweep(folder: str, write: WriteId) -> None:
 
 
 def give_up(folder: str, write: WriteId) -> None:
-    """Removes what is staged of a batch write that failed, and has tasks that are still at work remove theirs.
+    """Deletes the staged files of a failed batch write, and makes tasks that still run delete theirs.
 
-    Spark stops them later, and waits for none.  A note is written first: who has closed his file before it is swept
-    here, who closes it later finds the note.  It goes as what is dead does.
+    Spark stops these tasks later and does not wait for them.  A note is therefore written first.  A task that has
+    closed its file before has it deleted here; a task that closes it later finds the note.  The note is deleted after a
+    day.
     """
     note = _given_up(folder, write)
     try:

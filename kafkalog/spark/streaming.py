@@ -1,11 +1,11 @@
-"""The stream: `spark.readStream.format("kafkalog")`, with the offsets, limits and complaints of Spark's Kafka source.
+"""The stream: `spark.readStream.format("kafkalog")`, with the offsets, limits and errors of Spark's Kafka source.
 
-One reader lives beside the driver as long as the query and says how far each micro-batch goes; others, on executors,
-only read ranges, by the same way as batch reads.  All that must outlive a process is in Spark's checkpoint.  A query's
-first batch is therefore empty: it puts the initial offsets there, for Spark gives a Python source no other place, and
-whoever starts the query again after a crash in that batch must not begin elsewhere ("latest" is another offset then).
+One reader runs next to the driver for the lifetime of the query and decides where each micro-batch ends.  Others, on
+executors, only read ranges, as batch reads do.  Spark's checkpoint has everything that must outlive a process.  The
+first batch of a query is therefore empty: it stores the initial offsets, for which Spark gives a Python source no other
+place.  A query that is started again after a crash in that batch must not begin elsewhere ("latest" has changed).
 
-Needs PySpark 4.2: before it a source is not told where a batch starts when it is asked how far it shall go.
+Needs PySpark 4.2: earlier versions do not tell a source where a batch starts when they request its end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kafkalog.spark.worker import AnswersAtOnce
 
 
 class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver."""
+    """Spark's reader of a stream.  `read` runs on executors, everything else in one process next to the driver."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self._initial_is_kept = False  # in the checkpoint, or about to be
         self._latest: Offsets | None = None
         self._is_available_now = False
-        self._all_available: Offsets | None = None  # what a query with Trigger.AvailableNow ends with
+        self._all_available: Offsets | None = None  # the end of a query with Trigger.AvailableNow
         self._last_trigger_ms = 0.0
 
-    # --- how far ------------------------------------------------------------------------------------
+    # --- how far a batch goes -----------------------------------------------------------------------
 
     @plainly
     def initialOffset(self) -> Nested:  # noqa: N802
-        """Where a new query starts; Spark asks more than once for the first batch."""
+        """Returns where a new query starts; Spark requests it more than once for the first batch."""
         if self._initial is None:
             self._initial = self._starting_offsets()
         return self._conversions.nested(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Anything but ReadAllAvailable, which comes with Trigger.Once alone: the limits are the options', which no one
-        ReadLimit can say."""
+        """Returns any limit but ReadAllAvailable, which stands for Trigger.Once: the options have limits that no
+        ReadLimit has."""
         return ReadMaxRows(self.triggers.max_offsets or LONG_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -79,7 +79,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     @plainly
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
-        """Where the batch from `start` on ends."""
+        """Returns the end of the batch that starts at `start`."""
         begin = self._conversions.flat(start)
         self._latest = self._without_lost(begin, self._ends(begin))
         if begin == self._initial and not self._initial_is_kept:
@@ -102,14 +102,15 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         return ends
 
     def _without_lost(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """The ends to go on to.  IllegalStateException where the query must not: later it would be too late, for Spark
-        keeps what a batch was to end with, and plans just that again at each start.
+        """Returns the ends for a batch.
 
-        A partition whose topic was made again is left out once, as one that is gone; then it is a new one.
+        Raises IllegalStateException if the query must not continue.  Later it would be too late, since Spark stores the
+        end of a batch and plans exactly that batch at each start.  A partition whose topic was recreated is left out
+        once, like a deleted one; after that it is a new partition.
         """
         remade = self._partitions.take_remade() & set(begin)
         if remade:
-            lost(self.options, f"Topics of partitions {shown(remade)} have been deleted and made again.")
+            lost(self.options, f"Topics of partitions {shown(remade)} have been deleted and created again.")
             ends = {partition: end for partition, end in ends.items() if partition not in remade}
             if self._all_available is not None:
                 self._all_available = ends
@@ -125,12 +126,14 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
             lost(self.options, f"Partitions {shown(deleted)} have been deleted.{self._not_chosen(deleted)}")
 
     def _not_chosen(self, deleted: Iterable[TopicPartition]) -> str:
-        """What a checkpoint of other options says beside these."""
+        """Explains partitions in a checkpoint that was written with other options."""
         named = self.options.subscribe
         others = [each for each in deleted if named is not None and each.topic not in named]
         if not others:
             return ""
-        return f" The checkpoint has {shown(others)}, and subscribe does not name their topic: is it this query's?"
+        return (
+            f" The checkpoint has {shown(others)}, but subscribe does not name their topic: it may be of another query."
+        )
 
     def _check_shorter(self, partition: TopicPartition, start: int, end: int) -> None:
         if end < start:
@@ -138,7 +141,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     def _limited(self, begin: Offsets, latest: Offsets) -> Offsets:
         triggers = self.triggers
-        # With AvailableNow a batch that waits for more would be the query's end, before all is read.
+        # With AvailableNow, a batch that waits for more records would end the query before everything is read.
         if triggers.min_offsets is not None and not self._is_available_now:
             now_ms = time.time() * 1000
             is_late = now_ms - self._last_trigger_ms >= triggers.max_delay_ms
@@ -168,24 +171,27 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         return {partition: ask(view, start) for partition, view in views.items()}
 
     def _first_offsets(self, partitions: set[TopicPartition]) -> Offsets:
-        """Where those of them that there are begin."""
+        """Returns the first offsets of the partitions that exist."""
         views = {partition: self._partitions.refresh(partition) for partition in partitions}
         return {partition: view.log_start_offset for partition, view in views.items() if view is not None}
 
-    # --- what of it ---------------------------------------------------------------------------------
+    # --- reading a batch ----------------------------------------------------------------------------
 
     @plainly
     def partitions(self, start: Nested, end: Nested) -> Sequence[RangePartition]:
-        """Tasks for the ranges of [start, end).  IllegalStateException, or with failOnDataLoss=false a warning, where
-        something of it is gone."""
+        """Returns the tasks for [start, end).
+
+        Raises IllegalStateException if a part of it no longer exists; with failOnDataLoss=false it logs a warning
+        instead.
+        """
         if start == end:
-            return []  # asked at each start of a query, too
+            return []  # Spark asks at each start of a query, too
         begin, until = self._conversions.flat(start), self._conversions.flat(end)
         if not self._partitions.views:
             self._partitions.look({**begin, **until})
         if begin == self._initial and not self._initial_is_kept:
-            # The first batch again, after a crash: it ended where it began (but with Trigger.Once), and what we take
-            # for the initial offsets now lies at or behind these.
+            # This is the first batch again, after a crash.  It ended where it began (except with Trigger.Once), and
+            # what we take for the initial offsets is now at or after these.
             self._initial_is_kept = True
             begin = {each: min(offset, until[each]) for each, offset in begin.items() if each in until}
         begin |= self._begin_of_new(set(until) - set(begin))
@@ -202,7 +208,8 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         return [RangePartition(works) for works in tasks]
 
     def _begin_of_new(self, partitions: set[TopicPartition]) -> Offsets:
-        """New partitions are read from their first record on, which is expected to be offset 0."""
+        """Returns the first offsets of new partitions, which are read from their first record; it should be offset
+        0."""
         found = self._first_offsets(partitions)
         if partitions - set(found):
             missing = shown(partitions - set(found))
@@ -216,12 +223,12 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self._check_shorter(partition, start, end)
         if end <= start:
             return []
-        view = self._partitions.refresh(partition)  # what retention or deleteRecords took since the look is known then
+        view = self._partitions.refresh(partition)  # sees what retention or deleteRecords removed since the last look
         if view is None:
             lost(self.options, f"Partitions {partition} have been deleted.")
             return []
         if self._partitions.is_remade(partition):
-            lost(self.options, f"Topics of partitions {partition} have been deleted and made again.")
+            lost(self.options, f"Topics of partitions {partition} have been deleted and created again.")
             return []
         report.see(view.snapshot)
         return ask(view, partial(self._ranges, start=start, end=end))
@@ -237,6 +244,6 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     @plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow record batches of one task."""
+        """Yields Arrow record batches of one task."""
         works = getattr(partition, "works", ())
         return promised(parsed(read_task(works, self.options, self.columns), self.values), self.not_null)

@@ -1,4 +1,4 @@
-"""A task's work: the range that the driver planned, read from the files as they are when it runs."""
+"""A task's work: reads the range that the driver planned, from the files as they are when the task runs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from kafkalog.spark.remote_pieces import RemotePieces
 
 BATCH_ROWS = 64_000
-FILL_ROWS = 32_000  # where a batch of the log is never cut in two
+FILL_ROWS = 32_000  # if batches of the log are not split
 BATCH_BYTES = 8 << 20
-LARGE_BATCH_BYTES = 24 << 20  # three of these are much of what a worker may take
+LARGE_BATCH_BYTES = 24 << 20  # three such batches use much of a worker's memory
 LATEST_MEMORY_BYTES = 96 << 20
 CHUNK_BYTES = 4 << 20
-PLANS_MAX = 20  # of one task
+PLANS_MAX = 20  # for one task
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
@@ -66,27 +66,27 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 
 class RangeSource(Source):
-    """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches.
+    """The source for a ChunkReader over the pieces of one range: all bytes of a piece are whole batches.
 
-    Where compaction or retention has changed the files since they were planned, what is left is planned anew; what is
-    gone by then is told.
+    If compaction or retention has changed the files since they were planned, the rest is planned again, and offsets
+    that no longer exist are reported.
     """
 
     def __init__(self, work: OffsetRange, options: SourceOptions, tell: Tell) -> None:
         self.topic_partition = TopicPartition(work.topic, work.partition)
         self.work = work
         self._bases = [piece.segment_base for piece in work.pieces]
-        self._place = 0  # of the piece that was handed out last
+        self._place = 0  # the piece that was returned last
         self._options = options
         self.tell = tell
         self._is_doubtful = False
         self._planned_again: Piece | None = None
         self._remote: RemotePieces | None = None
-        self._gone: RemoteResourceNotFoundException | None = None  # the object that was planned
+        self._gone: RemoteResourceNotFoundException | None = None  # the planned object that no longer exists
         self._plans = 1
-        self.is_as_planned = True  # no file that was planned has gone, or is another
+        self.is_as_planned = True  # no planned file was deleted or replaced
 
-    cuts = 0  # the driver has said where the range ends
+    cuts = 0  # the driver has decided where the range ends
 
     @property
     def log_dir(self) -> str:
@@ -104,17 +104,17 @@ class RangeSource(Source):
         return self.work.end_offset
 
     def check_usable(self) -> None:
-        """Asked by readers before each read."""
+        """Does nothing; readers call it before each read."""
 
     def recheck(self) -> None:
-        """What was read makes no sense: are these the files that were planned?"""
+        """Is called if what was read is not valid: plans again, since the files may not be the planned ones."""
         self._is_doubtful = True
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
-        """The driver has judged the log's end."""
+        """Does nothing: the driver has checked the log's end."""
 
     def later_segment(self) -> int | None:
-        """Where the piece after the present one begins; its offsets are above all that come before it."""
+        """Returns the base offset of the next piece; its offsets are above all that come before it."""
         following = self._bases[self._place + 1 : self._place + 2]
         return following[0] if following else None
 
@@ -132,7 +132,7 @@ class RangeSource(Source):
             self._plan_anew(offset)
 
     def _file(self, place: int) -> File | None:
-        """A piece's file; None where that is gone, or has something else there now."""
+        """Returns a piece's file; None if it was deleted or replaced."""
         piece = self.work.pieces[place]
         if piece.remote is not None:
             return self._remote_file(place, piece)
@@ -144,7 +144,7 @@ class RangeSource(Source):
         final = place + 1 == len(self.work.pieces)
         if piece == self._planned_again or piece.is_in(file, self.work.end_offset if final else None):
             return file
-        self._planned_again = piece  # the same once more is what the log has, sound or not
+        self._planned_again = piece  # the same file once more is what the log has, damaged or not
         self.is_as_planned = False
         return None
 
@@ -159,14 +159,14 @@ class RangeSource(Source):
             self._check_history(files, piece)
             return self._remote.open(files, piece, following)
         except RemoteResourceNotFoundException as error:
-            if piece == self._planned_again:  # it is listed, and is not there
+            if piece == self._planned_again:  # it is listed, but does not exist
                 raise
             self._planned_again = piece
             self._gone = error
             return None
 
     def _check_history(self, files: RemoteFiles, piece: Piece) -> None:
-        """Tells of a segment that is listed, and of a history that was given up."""
+        """Reports a listed segment from a history that was discarded."""
         from kafkalog.spark.remote_pieces import is_given_up
 
         next_base = self.work.end_offset if piece.next_base is None else piece.next_base
@@ -179,7 +179,7 @@ class RangeSource(Source):
             )
 
     def _used_up(self, piece: Piece, last_offset: int) -> None:
-        """Tells of a segment that ends before what was planned of it."""
+        """Reports a segment that ends before its planned end."""
         from kafkalog.spark.remote_pieces import gap_behind
 
         files, remote, next_base = remote_files_of(piece.path), piece.remote, piece.next_base
@@ -190,8 +190,10 @@ class RangeSource(Source):
             lost(self._options, gap_text(self.topic_partition, last_offset + 1, end, remote), self.tell)
 
     def explain(self, error: KafkalogError) -> None:
-        """Two segments that overlap, none of which begins with a batch of the other one, look like damage where names
-        alone were planned from."""
+        """Adds a hint to an error.
+
+        Two overlapping segments look like damage in a plan from names, unless one begins with a batch of the other.
+        """
         if self.work.history:
             error.hint = "; ".join(filter(None, (error.hint, OVERLAP_HINT)))
 
@@ -211,7 +213,7 @@ class RangeSource(Source):
         return end_of(remote_files_of(piece.path).storage, piece)
 
     def close(self) -> None:
-        """Ends what is fetched ahead."""
+        """Stops fetching ahead."""
         remote, self._remote = self._remote, None
         if remote is not None:
             remote.close()
@@ -236,23 +238,23 @@ class RangeSource(Source):
         )
 
     def _plan_anew(self, offset: int) -> None:
-        """Take the files as they are now, for what is left from `offset` on."""
+        """Plans the rest, from `offset` on, with the files as they are now."""
         self._is_doubtful = False
         self._plans += 1
-        self.close()  # its pieces are others from now on
+        self.close()  # its pieces change
         look_again(self.work.log_dir)
         if self._plans > PLANS_MAX:
             raise KafkaStorageException(
-                f"{self.topic_partition}: its files went away {PLANS_MAX} times while a task read them",
+                f"{self.topic_partition}: its files were replaced {PLANS_MAX} times while a task read them",
                 path=self.work.log_dir,
-                hint="is somebody moving or deleting the directory?",
+                hint="check whether another process moves or deletes the directory",
             )
         try:
             log_dir = self.work.log_dir
             with PartitionView(log_dir, self.topic_partition, files=files_of(log_dir)) as view:
                 self.work = ask(view, partial(self._left, offset=offset))
         except CorruptRecordException:
-            return  # damage, which is to be told as it was met
+            return  # damage, which is reported as it was found
         except UnknownTopicOrPartitionException:
             lost(
                 self._options,
@@ -293,7 +295,7 @@ class RangeSource(Source):
         return "" if self._gone is None else f": {self._gone}"
 
     def has(self, extent: Extent) -> bool:
-        return True  # the transactions are of the plan, as the stretches
+        return True  # the plan has the transactions, as well as the pieces
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         return [txn for txn in self.work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset]
@@ -309,8 +311,11 @@ def read_task(
     wanted: Wanted = ALL,
     tell: Tell = warn,
 ) -> Iterator[Any]:
-    """The record batches of a task's ranges, one range after the other; what is small is joined, for each batch costs
-    Spark about as much as a thousand rows.  At damage the records before it come first, then the error."""
+    """Yields the record batches of a task's ranges, one range after the other.
+
+    Small batches are joined, since each batch costs Spark as much as a thousand rows.  If there is damage, the records
+    before it come first, then the error.
+    """
     if len(works) == 1:
         yield from _let_go(read_range(works[0], options, columns, wanted, tell))
         return
@@ -328,8 +333,11 @@ def read_task(
 
 
 def _let_go(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches, and behind each large one an empty one: Spark's worker keeps a batch until it has the next, and
-    memory for a third one of 100 MB is not needed while that is read."""
+    """Yields the batches, and an empty one after each large one.
+
+    Spark's worker keeps a batch until it has the next.  With the empty one, memory for a third batch of 100 MB is not
+    needed while the next is read.
+    """
     import pyarrow as pa
 
     for batch in batches:
@@ -343,12 +351,12 @@ def _let_go(batches: Iterator[Any]) -> Iterator[Any]:
 def read_range(
     work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL, tell: Tell = warn
 ) -> Iterator[Any]:
-    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers.
+    """Yields the record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers.
 
-    `tell` is called with what is passed over, as it is met: why, and between which offsets.
+    `tell` is called with a text for each thing that is skipped: the reason and the offsets.
     """
     worker.settle()
-    mount(options.remote, options.paths)  # another query may have come between
+    mount(options.remote, options.paths)  # another query may have changed the mounts
     needed = without_replica(columns)
     with closing(RangeSource(work, options, tell)) as source:
         if work.changes_from is not None:
@@ -359,7 +367,7 @@ def read_range(
 
 
 def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], wanted: Wanted) -> Iterator[Any]:
-    """The record batches, with what is passed over told as it is met."""
+    """Yields the record batches, and reports what is skipped."""
     from kafkalog._face import arrow
 
     work, tell = source.work, source.tell
@@ -382,7 +390,7 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
         chunk_bytes=CHUNK_BYTES,
         isolation=options.isolation,
     ) as reader:
-        behind = work.start_offset  # the last row
+        behind = work.start_offset  # after the last row
         while True:
             try:
                 for last_offset, batch in arrow.placed_batches(
@@ -405,14 +413,14 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
 
 
 def matched_columns() -> Mapping[str, tuple[str, Any]]:
-    """Columns as a Match looks at them, and those of Spark that it does not know."""
+    """Returns the columns that a Match reads, and the Spark column that it does not know."""
     from kafkalog._face import arrow
 
     return {**arrow.PYTHON_COLUMNS, "timestampType": arrow.SPARK_COLUMNS["timestampType"]}
 
 
 def _as_sparks(batch: Any, columns: Sequence[str]) -> Any:
-    """Rows of such columns as those of Spark's."""
+    """Converts rows with the columns of a Match to rows with Spark's columns."""
     from kafkalog._face import arrow
 
     if "timestamp" in columns:
@@ -424,7 +432,7 @@ def _as_sparks(batch: Any, columns: Sequence[str]) -> Any:
 
 
 def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
-    """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
+    """Yields the last value of each key of a range, by offset; after tolerated damage, the state before it."""
     from kafkalog._face import arrow
     from kafkalog._face.latest import Latest
 
@@ -450,7 +458,7 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
 
 
 def _changes(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
-    """What became of each key behind `changes_from`; damage as in `_latest`, and below that no value is known."""
+    """Yields the change of each key after `changes_from`; after damage before it, no old value is known."""
     from kafkalog._face import arrow
     from kafkalog._face.changes import Changes, scratch_folder
 
@@ -465,7 +473,7 @@ def _changes(source: RangeSource, options: SourceOptions, columns: Sequence[str]
             isolation=options.isolation,
             memory_bytes=LATEST_MEMORY_BYTES,
         )
-        # A cleaner, or retention, may have taken values before the start.
+        # A cleaner, or retention, may have removed values before the start.
         found.is_whole = found.is_whole and source.is_as_planned
         if found.failure_before is not None:
             source.explain(found.failure_before)

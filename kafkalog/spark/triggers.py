@@ -1,8 +1,8 @@
-"""How much of what is there one trigger of a stream takes: the options, and the shares of the partitions.
+"""The size of a stream's micro-batches: the options, and the shares of the partitions.
 
-`maxOffsetsPerTrigger` is spread over partitions in proportion to what each has, as in Spark's Kafka source;
-`maxBytesPerTrigger`, which that has not, likewise by bytes of the log (compressed where the log is), in whole batches.
-Knows nothing of pyspark.
+`maxOffsetsPerTrigger` is divided among partitions in proportion to their new records, as in Spark's Kafka source.
+`maxBytesPerTrigger`, which that source does not have, is divided by bytes of the log (as compressed), in whole batches.
+This module does not depend on pyspark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ TIME_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
 
 @dataclass(frozen=True)
 class TriggerOptions:
-    """Checked options: None is no limit.  A look that finds less than was there before is made anew `retries` times."""
+    """Checked options; None is no limit.  `looks`: how often a partition that became shorter is read before an
+    error."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -43,7 +44,7 @@ class TriggerOptions:
 
 
 def parse_triggers(options: Mapping[str, str]) -> TriggerOptions:
-    """IllegalArgumentException in the words of Spark's Kafka source."""
+    """Parses the options; raises IllegalArgumentException with the messages of Spark's Kafka source."""
     given = {name.lower(): value for name, value in options.items()}
     most, least = positive(given, "maxOffsetsPerTrigger"), positive(given, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
@@ -61,14 +62,14 @@ def parse_triggers(options: Mapping[str, str]) -> TriggerOptions:
 
 
 def _looks(given: Mapping[str, str]) -> int:
-    """One look at least: 0 is allowed in Spark's source, too."""
+    """Returns the number of attempts, at least one: Spark's source accepts 0 too."""
     if given.get("fetchoffset.numretries", "").strip() == "0":
         return 1
     return positive(given, "fetchOffset.numRetries") or TriggerOptions.looks
 
 
 def _milliseconds(text: str, name: str) -> int:
-    """Of a time as Spark writes them: `15m`, `100ms`; a number alone is milliseconds."""
+    """Parses a time as Spark writes it (`15m`, `100ms`) to milliseconds; a number alone is milliseconds."""
     matched = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if matched is None or (matched[2] or "ms") not in TIME_UNITS_MS:
         raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected a time such as 100ms, 30s, 15m, 2h")
@@ -76,19 +77,19 @@ def _milliseconds(text: str, name: str) -> int:
 
 
 def waiting(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
-    """Records that a trigger could take, counted as Spark's Kafka source does: new partitions from 0 on."""
+    """Counts the records for a trigger as Spark's Kafka source does: new partitions from offset 0 on."""
     return sum(offset - start.get(partition, 0) for partition, offset in latest.items())
 
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """A limit spread in proportion to sizes above 0, rounded down; but nobody gets nothing."""
+    """Divides a limit in proportion to sizes above 0, rounded down, but each partition gets at least 1."""
     total = float(sum(sizes.values()))
     parts = {partition: limit * (size / total) for partition, size in sizes.items()}
     return {partition: math.ceil(part) if part < 1 else math.floor(part) for partition, part in parts.items()}
 
 
 def limited_by_offsets(limit: int, start: Mapping[TopicPartition, int], latest: Offsets) -> Offsets:
-    """How far a trigger of about `limit` records goes; `start` has every partition of `latest`."""
+    """Returns the ends of a trigger with about `limit` records; `start` has every partition of `latest`."""
     sizes = {partition: end - start[partition] for partition, end in latest.items() if end > start[partition]}
     taken = shares(limit, sizes)
     return {
@@ -98,9 +99,9 @@ def limited_by_offsets(limit: int, start: Mapping[TopicPartition, int], latest: 
 
 
 def limited_by_bytes(limit: int, start: Mapping[TopicPartition, int], latest: Offsets, ask: Ask) -> Offsets:
-    """How far a trigger of at most `limit` bytes of log goes; one batch at least, whatever its size.
+    """Returns the ends of a trigger with at most `limit` bytes of log, but at least one batch of any size.
 
-    `ask` puts a question to a partition's snapshot.
+    `ask` asks a partition's snapshot a question.
     """
     new = {partition: end for partition, end in latest.items() if end > start[partition]}
     sizes = {each: ask(each, partial(bytes_between, start=start[each], end=end)) for each, end in new.items()}
@@ -118,7 +119,7 @@ def limited_by_bytes(limit: int, start: Mapping[TopicPartition, int], latest: Of
     for partition, share in shares(limit, {each: size for each, size in sizes.items() if size}).items():
         take(partition, min(share, left))
     by_size = sorted(sizes, key=sizes.__getitem__)
-    for partition in by_size:  # what the shares left over, for those whose share was less than a batch
+    for partition in by_size:  # the rest of the budget, for partitions whose share was less than a batch
         if left > 0 and reached[partition] == start[partition]:
             take(partition, left)
     if left == limit:
@@ -132,7 +133,7 @@ def limited_by_bytes(limit: int, start: Mapping[TopicPartition, int], latest: Of
 
 
 def batches_within(seen: Snapshot, start: int, end: int, budget: int) -> tuple[int, int]:
-    """(offset behind the last batch of [start, end) that `budget` bytes hold whole, bytes); (start, 0) without one."""
+    """Returns (offset after the last batch of [start, end) within `budget` bytes, bytes); (start, 0) if none fits."""
     place, position = seen.position_of(start)
     reached, taken = start, 0
     for number in range(place, len(seen.segments)):
@@ -146,8 +147,10 @@ def batches_within(seen: Snapshot, start: int, end: int, budget: int) -> tuple[i
 
 
 def _fitting(seen: Snapshot, place: int, start: int, stop: int) -> tuple[int, int]:
-    """(offset, position) behind the last batch of a segment from a batch's position `start` on that ends by `stop`;
-    (0, start) without one."""
+    """Returns (offset, position) after the last batch of a segment that ends by `stop`, from position `start` on.
+
+    Returns (0, start) if there is none.
+    """
     reader = seen.reader(place)
     entry = seen.segments[place].offset_entries.at_or_before(stop)
     begin = next(reader.starts(entry if entry is not None and entry[1] > start else None)) or start
@@ -163,7 +166,7 @@ def _fitting(seen: Snapshot, place: int, start: int, stop: int) -> tuple[int, in
 
 
 def first_batch_end(seen: Snapshot, start: int, end: int) -> int:
-    """The offset behind the first batch of [start, end)."""
+    """Returns the offset after the first batch of [start, end)."""
     place, position = seen.position_of(start)
     header = seen.reader(place).header_at(position) if place < len(seen.segments) else None
     return end if header is None else min(end, header.last_offset + 1)

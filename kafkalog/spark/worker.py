@@ -1,9 +1,9 @@
-"""The Python process of Spark's that does one task after the other, and what makes each of them 60 ms shorter.
+"""Makes each task 60 ms shorter in Spark's Python process, which runs one task after the other.
 
-Spark's JVM sends what a task is in several small pieces through a TCP socket, each of which waits until the one before
-it was acknowledged (Nagle's algorithm); the system, which hopes to send that along with an answer, keeps it back for
-40 ms.  Spark's own setting `spark.python.unix.domain.socket.enabled` has no such socket.  And behind each task the
-process walks all that it has ever imported for garbage.
+Spark's JVM sends a task in several small pieces through a TCP socket.  Each piece waits until the one before was
+acknowledged (Nagle's algorithm), and the system delays that by 40 ms, in the hope of sending it with an answer.  With
+Spark's setting `spark.python.unix.domain.socket.enabled` there is no such socket.  In addition, after each task the
+process collects garbage among everything that it has ever imported.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import socket
 import sys
 from typing import Any
 
-_QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
+_QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # only Linux has it
 _LIBC = ctypes.CDLL(None) if _QUICKACK is not None else None
 _is_settled = False
 
 
 class AnswersAtOnce:
-    """What Spark sends to its workers; each acknowledges it as it is unpickled, and has the next piece at once."""
+    """Base of what Spark sends to its workers; unpickling acknowledges a piece, so the next piece comes at once."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -28,10 +28,10 @@ class AnswersAtOnce:
 
 
 def acknowledge() -> bool:
-    """Acknowledges what has come from Spark's JVM; False where there is no such socket."""
+    """Acknowledges what Spark's JVM has sent; returns False if there is no such socket."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        infile = frame.f_locals.get("infile")  # of pyspark.worker.main
+        infile = frame.f_locals.get("infile")  # a local variable of pyspark.worker.main
         if infile is not None:
             return _acknowledge(infile)
         frame = frame.f_back
@@ -39,21 +39,23 @@ def acknowledge() -> bool:
 
 
 def _acknowledge(infile: Any) -> bool:
-    """By the system's own call: a `socket` around a descriptor makes it non-blocking where somebody has set a default
-    timeout, for all who have it."""
+    """Acknowledges with a system call.
+
+    A `socket` object around the descriptor would make it non-blocking for all users if a default timeout is set.
+    """
     if _QUICKACK is None or _LIBC is None:
         return False
     try:
         descriptor = ctypes.c_int(infile.fileno())
-    except (AttributeError, OSError, TypeError, ValueError):  # it is something else
+    except (AttributeError, OSError, TypeError, ValueError):  # it is not a socket
         return False
     on = ctypes.c_int(1)
     failed = _LIBC.setsockopt(descriptor, socket.IPPROTO_TCP, _QUICKACK, ctypes.byref(on), ctypes.sizeof(on))
-    return not failed  # a Unix socket has no such thing
+    return not failed  # a Unix socket has no such option
 
 
 def settle() -> None:
-    """What is there now will stay: garbage is looked for elsewhere, which takes 40 ms less behind each task."""
+    """Excludes the current objects from garbage collection, which saves 40 ms after each task."""
     global _is_settled
     if not _is_settled:
         gc.freeze()

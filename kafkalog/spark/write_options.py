@@ -1,8 +1,8 @@
-"""The options and columns of the sink: names, defaults and errors of Spark's own Kafka sink, plus `path` and what a
-directory without a broker needs to be told.
+"""The options and columns of the sink: those of Spark's Kafka sink, plus `path` and a few for a directory without a
+broker.
 
-Names are case-insensitive.  What only makes sense with a broker is accepted and ignored, so that a job moves over by
-changing `format` and giving `path`.  Everything is checked on the driver, before anything is written.
+Names are case-insensitive.  An option that only makes sense with a broker is accepted and ignored, so a job moves over
+with another `format` and a `path`.  Everything is checked on the driver, before anything is written.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ KNOWN = (
     "kafka.batch.size",
     "kafka.max.block.ms",
 )
-IGNORED = ("includeHeaders", "checkpointLocation", "queryName")  # of the read side, and Spark's own
-# Without one of these rows get somewhere else, or are there twice, and nothing says so.
+IGNORED = ("includeHeaders", "checkpointLocation", "queryName")  # options of reads, and of Spark
+# Options that decide where rows go.  If one is misspelled, rows are written elsewhere or twice, and nothing says so.
 _DECIDING = ("topic", "numPartitions", "txnAppId", "txnVersion", KEEP_TIMESTAMPS)
 COLUMN_TYPES = {
     "topic": ("string",),
@@ -56,7 +56,7 @@ MAX_BLOCK_MS = 60_000  # max.block.ms
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Checked options.  `topic` wins over a column of that name; `compression` None is as the topic says."""
+    """Checked options.  `topic` wins over a column of that name; `compression` None uses the topic's setting."""
 
     paths: tuple[str, ...]
     staging: str
@@ -73,11 +73,14 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """SinkOptions of a batch or a stream; IllegalArgumentException says what was found and what is expected."""
+    """Parses the options of a batch or a stream; raises IllegalArgumentException that says what is expected."""
     given = {name.lower(): value for name, value in options.items()}
     refuse_kafka_options(given, REFUSED_BY_SINK)
     refuse_near(
-        options, (*KNOWN, *IGNORED), {name: name for name in _DECIDING}, "without it rows are written in another way"
+        options,
+        (*KNOWN, *IGNORED),
+        {name: name for name in _DECIDING},
+        "if it were ignored, rows would be written in another way",
     )
     _note_unknown(options, KNOWN, IGNORED)
     paths = tuple(local_path(part, what="option path") for part in listed_paths(given.get("path", "")))
@@ -123,16 +126,20 @@ def _bounded(given: Mapping[str, str], name: str) -> int | None:
 def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name.lower(), str(default)).strip()
     if not re.fullmatch(r"\d{1,18}", text):
-        raise IllegalArgumentException(f"option {name} is {text[:50]!r}", hint="expected milliseconds")
+        raise IllegalArgumentException(
+            f"option {name} is {text[:50]!r}", hint="expected a whole number of milliseconds"
+        )
     return int(text)
 
 
 def check_columns(schema: Any, options: SinkOptions) -> None:
-    """IllegalStateException, in the words of Spark's Kafka sink, for columns that no record is made of.  Others than
-    COLUMN_TYPES, and `timestamp` with keepTimestamps, are left out, as there."""
+    """Raises IllegalStateException, with the messages of Spark's Kafka sink, for columns that cannot make records.
+
+    As in that sink, columns other than COLUMN_TYPES, and `timestamp` with keepTimestamps, are ignored.
+    """
     topic = options.topic
     found = {column.name: column.dataType.simpleString() for column in schema.fields}
-    if "headers" in found:  # whose fields' names may be in any case, as there
+    if "headers" in found:  # its fields' names may be in any case, as in Spark's sink
         found["headers"] = found["headers"].lower()
     if topic is None and "topic" not in found:
         raise IllegalStateException(

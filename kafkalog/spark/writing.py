@@ -1,9 +1,9 @@
-"""The sink that Spark sees: `df.write.format("kafkalog")` and `df.writeStream.format("kafkalog")`.
+"""The sink that Spark uses: `df.write.format("kafkalog")` and `df.writeStream.format("kafkalog")`.
 
-Executors stage whole batches (`staging`), and one committer appends them in a transaction (`committing`); neither knows
-pyspark.  Here is what Spark calls, and how a write is named: a batch write by its driver, at random; a stream by the
-query's id, which lives in its checkpoint, and the micro-batch's number, which tasks find in their local properties.
-Imported only where something is written: it needs a PySpark with Arrow writers.
+Executors stage whole batches (`staging`), and one committer appends them in a transaction (`committing`); neither
+depends on pyspark.  This module has the methods that Spark calls, and it names writes.  A batch write gets a random
+name from its driver.  A stream has the query's id, which is in its checkpoint, and the micro-batch's number, which
+tasks find in their local properties.  It is imported only for writes, since it needs a PySpark with Arrow writers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """From a task to the committer."""
+    """The message of a task to the committer."""
 
     write: WriteId
     files: tuple[StagedFile, ...]
@@ -51,7 +51,7 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 
 
 class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch write.  Made on the driver; pickled to executors, which call only `write`."""
+    """A batch write.  It is created on the driver and pickled to executors, which call only `write`."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
@@ -62,7 +62,7 @@ class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: igno
 
     @plainly
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        if self.is_done:  # no row is encoded, and Spark stops making them
+        if self.is_done:  # no row is encoded, and Spark stops producing them
             worker.settle()
             return Staged(self.id, ())
         return _stage(self.options, self.topics, self.id, TaskContext.get().partitionId(), iterator)
@@ -76,14 +76,14 @@ class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: igno
 
 
 class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """A stream's: made on the driver for each micro-batch, and once more for its commit."""
+    """A stream's write.  It is created on the driver for each micro-batch, and once more for its commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
         if options.app is not None:
             raise IllegalArgumentException(
-                "options txnAppId and txnVersion are of batch writes: a stream writes each micro-batch once without",
-                hint="leave them out, or give them to a write within foreachBatch",
+                "options txnAppId and txnVersion are for batch writes: a stream writes each micro-batch once",
+                hint="leave them out, or set them in a write inside foreachBatch",
             )
         self.options = options
         self.topics = look_at_topics(options)
@@ -94,9 +94,9 @@ class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  
         query, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
         if not query or batch_id is None:
             raise IllegalStateException(
-                f"this task has no {QUERY_ID} or no {BATCH_ID}: without them nobody knows whether a micro-batch is "
-                "there already",
-                hint="write streams by micro-batches (no continuous trigger), or use foreachBatch",
+                f"this task has no {QUERY_ID} or no {BATCH_ID}: without them it is unknown whether a micro-batch was "
+                "committed before",
+                hint="use a micro-batch trigger (not continuous), or foreachBatch",
             )
         return _stage(self.options, self.topics, WriteId(query, int(batch_id)), task.partitionId(), iterator)
 
@@ -104,20 +104,20 @@ class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         write = _write_of(messages)
         if write is None:
-            return  # no task ran: there were no rows
+            return  # no task ran, since there were no rows
         if write.batch_id != batchId:
-            raise IllegalStateException(f"tasks staged micro-batch {write.batch_id}, Spark commits {batchId}")
+            raise IllegalStateException(f"tasks staged micro-batch {write.batch_id}, but Spark commits {batchId}")
         commit(self.options, _files(messages), write)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        # Only what these messages name: another driver may have begun with the same micro-batch.  What else is left
-        # goes with the query's next commit.
+        # Delete only the files in these messages: another driver may have started the same micro-batch.  The query's
+        # next commit deletes the rest.
         for staged in _files(messages):
             remove(staged.path)
 
 
 def _write_of(messages: Sequence[WriterCommitMessage | None]) -> WriteId | None:
-    """What the tasks of a micro-batch say that they wrote."""
+    """Returns the write that the tasks of a micro-batch name in their messages."""
     writes = {message.write for message in messages if isinstance(message, Staged)}
     if len(writes) > 1:
         raise IllegalStateException(f"tasks of one micro-batch staged several: {sorted(writes)}")

@@ -62,4 +62,4 @@ def test_a_client_reads_and_writes(tmp_path: Path) -> None:
         assert (seen["write"], seen["stream"]) == (100, 100)
     settings, error, count = seen["registered"]
     assert (settings, count) == ({"fs.s3a.endpoint": "store.example"}, 100)
-    assert error is None or (PYSPARK < (4, 2) and "takes no settings of object stores" in error)
+    assert error is None or (PYSPARK < (4, 2) and "cannot take settings of object stores" in error)

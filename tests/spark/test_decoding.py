@@ -143,10 +143,10 @@ def test_null_is_not_a_struct_of_nulls(session: Any) -> None:
     [
         ({"format": "xml"}, "format is 'xml'"),
         ({"mode": "DROPMALFORMED"}, "mode is 'DROPMALFORMED'.*FAILFAST, PERMISSIVE"),
-        ({"options": {"Mode": "PERMISSIVE"}}, "options has mode, which is a parameter"),
-        ({"message": "A"}, "message is 'A', the format is avro"),
-        ({"reader": 4}, "reader: found int 4, expected an id of 3, or a schema"),
-        ({"reader": 4.5}, "reader: found float 4.5, expected a schema of Avro, or an id"),
+        ({"options": {"Mode": "PERMISSIVE"}}, "options has mode, which is an argument"),
+        ({"message": "A"}, "message is 'A', but format is avro"),
+        ({"reader": 4}, "reader: found int 4, expected one of the ids 3, or a schema"),
+        ({"reader": 4.5}, "reader: found float 4.5, expected a schema in Avro, or an id"),
     ],
 )
 def test_what_makes_no_sense(session: Any, given: dict[str, Any], text: str) -> None:
@@ -267,7 +267,7 @@ def test_a_row_that_does_not_fit_its_schema(session: Any) -> None:
     with pytest.raises(Exception, match="Malformed records"):
         frame.select(K.debezium("value", "id bigint")).collect()
     assert frame.select(K.debezium("value", "id bigint", mode="PERMISSIVE").alias("e")).first().e.after.id is None
-    with pytest.raises(IllegalArgumentException, match="a schema is given for a value that is decoded"):
+    with pytest.raises(IllegalArgumentException, match="schema is given together with decoded=True"):
         K.debezium("value", "id bigint", decoded=True)
     with pytest.raises(IllegalArgumentException, match="schema: found str '', expected such as"):
         K.debezium("value", "")

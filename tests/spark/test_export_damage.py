@@ -159,7 +159,7 @@ def test_what_is_left_out_is_told_with_its_offsets(spark: Any, jobs: Any, tmp_pa
     flip(path)
     (row,) = jobs.export(spark, root, target).collect()
     assert (row.files, row.skipped) == ([], [])
-    assert "skip_damage=True (--skip-damage) leaves it out, and tells what" in row.error
+    assert "skip_damage=True (--skip-damage) skips it, and reports what was skipped" in row.error
     assert "failOnDataLoss" not in row.error
     (row,) = jobs.export(spark, root, target, skip_damage=True).collect()
     offsets = {it.offset for it in spark.read.parquet(str(target)).select("offset").collect()}
@@ -234,7 +234,7 @@ def test_what_retention_took_first_is_told(spark: Any, jobs: Any, tmp_path: Path
     (row,) = jobs.export(spark, root, target).collect()
     assert (row.records, row.skipped) == (
         50,
-        ["offsets 100 to 149: gone before they were exported, the log starts at 150"],
+        ["offsets 100 to 149: deleted before they were exported; the log starts at 150"],
     )
     fill(root, "t-0", 100)
     with kafkalog.open_log(root, "t-0", config=SEGMENTS) as log:
@@ -242,7 +242,7 @@ def test_what_retention_took_first_is_told(spark: Any, jobs: Any, tmp_path: Path
     for _ in range(2):  # there is nothing to write that down with
         (row,) = jobs.export(spark, root, target).collect()
         assert (row.records, row.start_offset, row.end_offset, row.error) == (0, 300, 300, None)
-        assert row.skipped == ["offsets 200 to 299: gone before they were exported, the log starts at 300"]
+        assert row.skipped == ["offsets 200 to 299: deleted before they were exported; the log starts at 300"]
 
 
 @pytest.mark.spark
@@ -271,7 +271,7 @@ def test_a_broken_file_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
     flip(path, path.stat().st_size - 6)
     rows = {row.topic: row for row in jobs.import_(spark, target, tmp_path / "back").collect()}
     assert f"CorruptRecordException: {path}: found" in rows["b"].error
-    assert f"{tmp_path / 'back' / 'b-0'} stays, with what was appended: resume goes on" in rows["b"].error
+    assert f"{tmp_path / 'back' / 'b-0'} keeps what was appended; resume continues" in rows["b"].error
     assert [(rows[name].error, rows[name].records) for name in "ac"] == [(None, 20), (None, 20)]
 
 

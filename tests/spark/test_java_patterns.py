@@ -54,7 +54,7 @@ REFUSED = {
     "(?<=a?)b": "look-behind requires fixed-width pattern",
     "(?<=a{1,2})b": "look-behind requires fixed-width pattern",
     "(?<=a+)b": "look-behind requires fixed-width pattern",
-    "[a&&]": "nothing behind it",
+    "[a&&]": "nothing after it",
     "(?x)a{2 }": "without its '}'",
 }
 

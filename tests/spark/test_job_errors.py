@@ -71,7 +71,7 @@ def test_whatever_a_task_raises_is_its_result(spark: Any) -> None:
 
     assert run(spark, _raise, ["fine", *ERRORS], failed=_failed) == [
         "fine",
-        "MemoryError: MemoryError:  (smaller tasks (range_bytes, map_bytes), or more memory)",
+        "MemoryError: MemoryError:  (use smaller tasks (range_bytes, map_bytes) or more memory)",
         "OverflowError: OverflowError: date value out of range",
         "ENOSPC: /lake/x: OSError: No space left on device",
         "ours: somebody has it",
@@ -141,7 +141,7 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
         assert not any(attempt.done() for attempt in attempts)
         first.stdin.close()
         for attempt in attempts:
-            with pytest.raises(Unanswered, match="another attempt at this task was at work"):
+            with pytest.raises(Unanswered, match="another attempt at this task was running"):
                 attempt.result(timeout=60)
 
 
@@ -306,12 +306,12 @@ def test_a_job_that_spark_ends_says_what_it_left(spark: Any, jobs: Any, tmp_path
     fill(root, "t-0", 20)
     with pytest.raises(KafkaException, match="Spark ended the job") as caught:
         jobs.export(spark, root, lake, codec=Unreadable("zstd"))
-    assert f"{lake / NOTES} was made, and stays" in str(caught.value)
+    assert f"{lake / NOTES} was created and not removed" in str(caught.value)
     jobs.export(spark, root, lake)
     fill(root, "t-0", 20)
     with pytest.raises(KafkaException, match="Spark ended the job") as caught:
         jobs.export(spark, root, lake, codec=Unreadable("zstd"))
-    assert "was made" not in str(caught.value)
+    assert "was created" not in str(caught.value)
     config = {"segment.ms": Unreadable("1000000")}
     for job, directory in (
         (lambda: jobs.recover(spark, root, act=True, config=config), root),
@@ -321,7 +321,7 @@ def test_a_job_that_spark_ends_says_what_it_left(spark: Any, jobs: Any, tmp_path
     ):
         with pytest.raises(KafkaException, match="Spark ended the job") as caught:
             job()
-        assert f"{directory} is left without its clean-shutdown marker" in str(caught.value)
+        assert f"{directory} has no clean-shutdown marker now" in str(caught.value)
         assert not is_clean(directory)
         assert {row.error for row in jobs.recover(spark, root, act=True).collect()} == {None}
         assert is_clean(root)
@@ -335,7 +335,7 @@ def test_what_the_system_says_of_a_target_is_an_error_of_ours(spark: Any, jobs: 
     with pytest.raises(KafkalogError) as caught:
         jobs.export(spark, root, lake)
     assert str(folder) in str(caught.value)
-    assert f"expected a folder to write to; {lake / NOTES} was made, and stays" in str(caught.value)
+    assert f"expected a directory to write to; {lake / NOTES} was created and not removed" in str(caught.value)
 
 
 def test_targets_in_log_directories_are_refused(spark: Any, jobs: Any, tmp_path: Path) -> None:
@@ -375,12 +375,12 @@ def test_paths_that_are_wrong(spark: Any, jobs: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NoSuchFileException, match=r"nothing: not found .*expected a Kafka log directory"):
         jobs.verify(spark, tmp_path / "nothing")
-    with pytest.raises(IllegalArgumentException, match="file: found a file, expected a folder"):
+    with pytest.raises(IllegalArgumentException, match="file: found a file, expected a directory"):
         jobs.verify(spark, tmp_path / "file")
-    with pytest.raises(IllegalArgumentException, match=r"file.*: found a file, expected a folder"):
+    with pytest.raises(IllegalArgumentException, match=r"file.*: found a file, expected a directory"):
         jobs.export(spark, tmp_path / "logs", tmp_path / "file")
     jobs.export(spark, tmp_path / "logs", tmp_path / "lake")
-    with pytest.raises(IllegalArgumentException, match=r"file.*: found a file, expected a folder"):
+    with pytest.raises(IllegalArgumentException, match=r"file.*: found a file, expected a directory"):
         jobs.import_(spark, tmp_path / "lake", tmp_path / "file")
 
 

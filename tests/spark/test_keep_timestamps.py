@@ -87,7 +87,7 @@ def test_what_a_topic_refuses_names_its_row_and_writes_nothing(spark: Any, tmp_p
     write(rows, data, {"topic": "log", "keepTimestamps": "true"})
     assert all(time > START_MS for _, time in times(data, "log"))
     for kind, message in (
-        ("timestamp_ntz'2020-01-01 00:00:00'", "must be a.n. timestamp .*no time zone: cast it to timestamp"),
+        ("timestamp_ntz'2020-01-01 00:00:00'", "must be a.n. timestamp .*no time zone: cast the column to timestamp"),
         ("12L", "timestamp attribute unsupported type bigint"),
     ):
         with pytest.raises(Exception, match=message):

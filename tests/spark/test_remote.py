@@ -739,7 +739,7 @@ def test_jobs_that_write_refuse_a_bucket(session: Any, shops: Shops) -> None:
     from kafkalog.errors import UnsupportedOperationException
     from kafkalog.spark import jobs
 
-    with pytest.raises(UnsupportedOperationException, match="a remote tier is only read"):
+    with pytest.raises(UnsupportedOperationException, match="a remote tier can only be read"):
         jobs.compact(session, shops["s3", "local-tiered"].storage)
 
 

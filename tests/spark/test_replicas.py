@@ -66,7 +66,7 @@ def test_a_contradiction_is_an_error(spark: Any, disks: list[str]) -> None:
 def test_an_export_takes_one_broker(spark: Any, disks: list[str], tmp_path: Path) -> None:
     from kafkalog.spark import jobs
 
-    with pytest.raises(IllegalArgumentException, match="an export takes the directories of one broker"):
+    with pytest.raises(IllegalArgumentException, match="name the directories of one broker"):
         jobs.export(spark, disks, tmp_path / "lake", ["orders"])
 
 

@@ -93,10 +93,10 @@ def test_columns_that_are_not_null(spark: Any, log_dir: str) -> None:
     rows = read(spark, log_dir).schema(schema).load()
     assert rows.agg({"offset": "sum"}).first()[0] == sum(range(RECORDS))
     assert rows.first().headers[0].key == "h"
-    with pytest.raises(Exception, match="a record has no key, the schema says that the column is not null"):
+    with pytest.raises(Exception, match="a record has no key, but the schema declares the column not null"):
         read(spark, log_dir).schema("key binary NOT NULL").load().collect()
     nested = "headers array<struct<key:string NOT NULL,value:binary>>"
-    with pytest.raises(Exception, match="column headers says `not null` within its type"):
+    with pytest.raises(Exception, match="column headers has a `not null` inside its type"):
         read(spark, log_dir).schema(nested).load().collect()
 
 

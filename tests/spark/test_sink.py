@@ -114,10 +114,10 @@ def test_the_option_topic_wins_over_the_column(spark: Any, data: str) -> None:
 
 def test_new_topics_only_where_they_are_allowed(spark: Any, data: str) -> None:
     rows = spark.range(40).selectExpr("concat('new-', id % 2) topic", "cast(id as string) key", "'v' value")
-    with pytest.raises(Exception, match=r"no such log directory.*createTopics makes it"):
+    with pytest.raises(Exception, match=r"no such log directory.*createTopics to create it"):
         write(rows, data)
     create(data, 1, "t")
-    with pytest.raises(Exception, match=r"there is no topic 'new-[01]' in .*createTopics makes it"):
+    with pytest.raises(Exception, match=r"there is no topic 'new-[01]' in .*createTopics to create it"):
         write(rows, data)
     write(rows, data, {"createTopics": "true", "numPartitions": 3})
     with kafkalog.open(data, read_only=True) as store:
@@ -163,7 +163,7 @@ def test_staging_path(spark: Any, data: str, tmp_path: Path) -> None:
     assert list(staging.iterdir()) == []
     in_the_way = tmp_path / "file"
     in_the_way.touch()
-    with pytest.raises(Exception, match=r"cannot stage what is to be written.*stagingPath"):
+    with pytest.raises(Exception, match=r"cannot stage the rows of the write.*stagingPath"):
         write(rows, data, {"topic": "t", "stagingPath": in_the_way})
     assert len(values(data, "t")) == 10
 

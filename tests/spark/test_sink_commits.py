@@ -117,7 +117,7 @@ def test_a_close_that_fails_behind_the_commit_is_no_failed_write(
     with monkeypatch.context() as patched:
         patched.setattr(Store, "close", full)
         commit(options, staged, WriteId("batch"))
-    assert "all is committed" in caplog.text
+    assert "all rows are committed" in caplog.text
     assert found(options) == list(range(ROWS))
 
 
@@ -130,7 +130,7 @@ def test_a_task_that_is_at_work_when_its_write_is_given_up(options: SinkOptions)
     with Stager(options, look_at_topics(options), write, 1) as late:
         late.add(rows)
         give_up(options.staging, write)
-        with pytest.raises(IllegalStateException, match="given up"):
+        with pytest.raises(IllegalStateException, match="was abandoned"):
             late.finish()
     left = [name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")]
     assert left == [f"{write.file_prefix}given-up"]

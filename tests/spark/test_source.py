@@ -165,7 +165,7 @@ def test_several_log_directories(spark: Any, tmp_path: Path) -> None:
         ({"paths": "[]"}, "option path is missing"),
         ({"paths": "/logs"}, "option paths: Expected"),
         ({"paths": '["/logs",1]'}, "option paths: Expected"),
-        ({"path": "/logs", "paths": '["/logs"]'}, "options path and paths are given"),
+        ({"path": "/logs", "paths": '["/logs"]'}, "options path and paths are both given"),
     ],
 )
 def test_paths_are_checked(options: dict[str, str], text: str) -> None:
@@ -225,7 +225,7 @@ def test_paths_that_make_no_sense(spark: Any, log_dir: str) -> None:
     file = str(next(Path(log_dir).rglob("*.log")))
     for path, text in (
         (file, "found a file, expected a log directory"),
-        (f"{log_dir},{log_dir}", "each directory of one broker or store, each once"),
+        (f"{log_dir},{log_dir}", "each directory of one broker or store once"),
         (f"{log_dir}/nowhere", "no such log directory"),
     ):
         with pytest.raises(Exception, match=text):

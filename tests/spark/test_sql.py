@@ -78,7 +78,7 @@ def test_a_statements_options_go_before_the_tables(sql: Any, log_dir: str) -> No
     assert sql("SELECT a.offset FROM t a JOIN t b USING (partition, offset) WHERE partition = 1") == [(9,)]
     # A path says that nothing of the table is meant.
     assert sql(f"""SELECT count(*) FROM t WITH (paths '["{log_dir}"]', subscribe 'orders')""") == [(20,)]
-    with pytest.raises(Exception, match="made without the column headers"):
+    with pytest.raises(Exception, match="created without the column headers"):
         sql("SELECT * FROM t WITH (includeHeaders true)")
 
 
@@ -102,7 +102,7 @@ def test_rows_are_inserted(spark: Any, sql: Any, tmp_path: Path) -> None:
         spark.table("t").write.format("kafkalog").mode("append").option("topic", "copy").save()
     writer = spark.table("t").write.format("kafkalog").mode("append").option("path", str(tmp_path))
     writer.option("topic", "copy").saveAsTable("saved")
-    with pytest.raises(Exception, match="a table is made without a list of columns"):
+    with pytest.raises(Exception, match="create the table without a list of columns"):
         sql("SELECT * FROM saved")  # and not what `t` has
     assert sql("SELECT count(*) FROM t") == [(2,)]
     with pytest.raises(Exception, match="Overwrite not allowed"):
@@ -114,11 +114,11 @@ def test_rows_are_inserted(spark: Any, sql: Any, tmp_path: Path) -> None:
     [
         ("OPTIONS (subscribe 'orders')", "option path is missing"),
         ("OPTIONS (path '{dir}')", "One of the following options must be specified"),
-        ("OPTIONS (path '{dir}') TBLPROPERTIES (subscribe 'orders')", r"expected OPTIONS \(subscribe"),
+        ("OPTIONS (path '{dir}') TBLPROPERTIES (subscribe 'orders')", r"write OPTIONS \(subscribe"),
         ("OPTIONS (path 'logs', subscribe 'orders')", "the table's path is logs"),
         ("OPTIONS (path '{dir}', subscribe 'orders', keyPrefx 'x')", "did you mean keyPrefix"),
         ("OPTIONS (path '{dir}', subscribe 'orders', startingOffset 'latest')", "did you mean startingOffsets"),
-        ("OPTIONS (path '{dir}', subscribe 'orders', durability 'os')", "option durability is a writer's"),
+        ("OPTIONS (path '{dir}', subscribe 'orders', durability 'os')", "option durability is for writers"),
         ("OPTIONS (path '{dir}', subscribe 'orders', `remote.option.secret` 'x')", "may be a credential"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_table_without_options(spark: Any, sql: Any, tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.append(b"x")
     sql(f"CREATE TABLE t (value BINARY) USING kafkalog OPTIONS (path '{tmp_path}', subscribe 't')")
-    with pytest.raises(Exception, match="a table is made without a list of columns"):
+    with pytest.raises(Exception, match="create the table without a list of columns"):
         sql("SELECT * FROM t")
     assert sql(f"SELECT value FROM t WITH (path '{tmp_path}', subscribe 't')") == [(bytearray(b"x"),)]
     with pytest.raises(Exception, match="option path is missing"):

@@ -264,7 +264,7 @@ def test_a_topic_that_is_made_again_under_a_running_query(query: Query, fail: st
         assert query.rows == expected((0, 0, 20))
         make(30)
         if fail == "true":
-            with pytest.raises(Exception, match=r"made again|been deleted|no partition t-0"):
+            with pytest.raises(Exception, match=r"created again|been deleted|no partition t-0"):
                 running.processAllAvailable()
             return
         running.processAllAvailable()

@@ -173,7 +173,7 @@ def test_a_topic_that_was_made_again(tmp_path: Path, fail: str, count: int, capl
     streams[2].prepareForTriggerAvailableNow()
     assert next_end(streams[2], start) == end
     make_again(tmp_path, count)
-    remade = pytest.raises(IllegalStateException, match="Topics of partitions t-0 have been deleted and made again")
+    remade = pytest.raises(IllegalStateException, match="Topics of partitions t-0 have been deleted and created again")
     if fail == "true":
         for stream in streams[1:]:  # a batch that ends in the old one is not planned in the new one
             with remade:
@@ -184,7 +184,7 @@ def test_a_topic_that_was_made_again(tmp_path: Path, fail: str, count: int, capl
         return
     assert records(streams[1], start, end) == []
     assert next_end(streams[0], end) == {}
-    assert "Topics of partitions t-0 have been deleted and made again" in caplog.text
+    assert "Topics of partitions t-0 have been deleted and created again" in caplog.text
     assert records(streams[0], end, {}) == []
     assert list(batches(streams[0], {})) == [expected((0, 0, count))]
     assert records(streams[2], start, end) == []

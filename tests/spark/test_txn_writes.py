@@ -47,7 +47,7 @@ def test_what_is_half_said_or_said_to_a_stream_is_refused(spark: Any, tmp_path: 
     writer = stream.selectExpr("cast(value as string) value").writeStream.format("kafkalog")
     for name, value in txn(1, checkpointLocation=str(tmp_path / "checkpoint")).items():
         writer = writer.option(name, value)
-    with pytest.raises(Exception, match="options txnAppId and txnVersion are of batch writes"):
+    with pytest.raises(Exception, match="options txnAppId and txnVersion are for batch writes"):
         writer.start(data).processAllAvailable()
     assert values(data, "t") == []
 

@@ -183,7 +183,7 @@ def test_an_end_that_a_cleaner_has_passed_is_told(tmp_path: Path, caplog: pytest
         log.compact()
     rows(tmp_path, **between(100, 300))
     assert "is compacted up to offset" in caplog.text
-    assert "between the ending offset 300 and that one" in caplog.text
+    assert "a key with a record from the ending offset 300 to there" in caplog.text
 
 
 def test_a_log_that_does_not_begin_at_0(tmp_path: Path) -> None:
@@ -254,9 +254,9 @@ def test_a_folder_that_is_not_there_for_values_before(log_dir: Path) -> None:
     ("options", "text"),
     [
         ({"changes": "yes"}, "option changes is 'yes'"),
-        ({"latest": "true"}, "options latest and changes are given"),
-        ({"startTime": "5"}, "option startTime is given beside changes.*startingTimestamp"),
-        ({"endTime": "5"}, "option endTime is given beside changes"),
+        ({"latest": "true"}, "options latest and changes are both given"),
+        ({"startTime": "5"}, "option startTime is not valid with changes.*startingTimestamp"),
+        ({"endTime": "5"}, "option endTime is not valid with changes"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], text: str) -> None:

@@ -78,7 +78,7 @@ def data(tmp_path: Path) -> Path:
         ({"txnAppId": " ", "txnVersion": "1"}, "option txnAppId is ' '"),
         ({"txnAppId": "a\nb", "txnVersion": "1"}, "expected printable text"),
         ({"txnAppId": "a\ud800", "txnVersion": "1"}, "half a surrogate pair"),
-        ({"txnAppId": "é" * (APP_ID_BYTES_MAX // 2 + 1), "txnVersion": "1"}, "a cursor of the log is named after it"),
+        ({"txnAppId": "é" * (APP_ID_BYTES_MAX // 2 + 1), "txnVersion": "1"}, "a cursor of the log gets this name"),
     ],
 )
 def test_what_is_no_application_or_version_is_refused(given: dict[str, str], message: str) -> None:
@@ -197,7 +197,7 @@ def test_rows_that_nobody_made_are_not_taken_for_written(data: Path) -> None:
     write(options, ["a"])
     with kafkalog.open(data) as store:
         store.delete_cursor("spark-app-app")
-    with pytest.raises(IllegalStateException, match="txnVersion 1 of 'app' was there, and is not any more"):
+    with pytest.raises(IllegalStateException, match="txnVersion 1 of 'app' was in the log but no longer is"):
         commit(options, [], WriteId("w", app=options.app), was_done=True)
     assert not is_done(options)
 
@@ -276,7 +276,7 @@ def test_append_time_is_the_logs(data: Path) -> None:
         (
             {"value": "binary", "timestamp": "timestamp_ntz"},
             "timestamp attribute unsupported type timestamp_ntz. timestamp must be a(n) timestamp (a record's time is "
-            "a moment, and this column has no time zone: cast it to timestamp)",
+            "a moment, and this column has no time zone: cast the column to timestamp)",
         ),
         ({"value": "binary", "timestamp": "bigint"}, "timestamp attribute unsupported type bigint"),
     ],

@@ -35,7 +35,7 @@ def test_a_directory_with_a_comma(tmp_path: Path) -> None:
     assert listed_paths(f"{tmp_path}/x,y") == [f"{tmp_path}/x,y"]
     assert listed_paths(both) == [f"{tmp_path}/a", f"{tmp_path}/b"]
     Path(both).mkdir(parents=True)
-    with pytest.raises(IllegalArgumentException, match="as a JSON array") as caught:
+    with pytest.raises(IllegalArgumentException, match="write a JSON array") as caught:
         listed_paths(both)
     assert json.dumps([both]) in str(caught.value)
     assert listed_paths(json.dumps([both])) == [both]

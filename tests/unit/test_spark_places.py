@@ -73,16 +73,16 @@ def test_path_and_remote_that_are_swapped_are_told(shop: Path, path: str) -> Non
 def test_a_folder_within_a_tier_is_told_with_its_address(shop: Path, below: str) -> None:
     for tier in (shop / "tier", "s3://bucket/x"):
         for options in ({"path": f"{tier}/{ROOT}{below}"}, {"remote": f"{tier}/{ROOT}{below}"}):
-            with pytest.raises(IllegalArgumentException, match="found a folder within a remote tier") as caught:
+            with pytest.raises(IllegalArgumentException, match="found a directory inside a remote tier") as caught:
                 parsed(**options)
-            assert f"it is {tier};" in str(caught.value)
+            assert f"write {tier}, and choose topics" in str(caught.value)
 
 
 @pytest.mark.parametrize("remote", ["logs", "nothing"])
 def test_a_remote_that_is_none_is_told(shop: Path, remote: str) -> None:
     with pytest.raises(IllegalArgumentException, match=f"{shop / remote}: found no segments of a remote tier") as error:
         parsed(path=shop / "logs", remote=shop / remote)
-    assert ("remote.layout says what it will be" in str(error.value)) == (remote == "nothing")
+    assert ("the tier is still empty" in str(error.value)) == (remote == "nothing")
 
 
 def test_what_jobs_read_is_mounted_until_the_last_one_ends(shop: Path) -> None:

@@ -119,7 +119,7 @@ def test_an_end_that_was_deleted_is_lost_data(log_dir: str) -> None:
     with kafkalog.open_log(log_dir, "t-0") as log:
         log.delete_records(20)
     bounds = {"endingOffsets": '{"t":{"0":10}}'}
-    with pytest.raises(IllegalStateException, match="ending offset 10 is below the log's start 20"):
+    with pytest.raises(IllegalStateException, match="ending offset 10 is before the log start offset 20"):
         planning.plan(options(log_dir, **bounds))
     assert planning.plan(options(log_dir, failOnDataLoss="false", **bounds)) == []
 

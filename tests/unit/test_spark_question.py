@@ -125,7 +125,7 @@ def test_times_leave_segments_out_of_the_plan(log_dir: str) -> None:
         ({"valueSchemas": "id bigint"}, "did you mean valueSchema?"),
         ({"startTime": "2", "endTime": "1"}, "start_time 2 lies behind end_time 1"),
         ({"isolation": "x"}, "option isolation is 'x'"),
-        ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "say different things"),
+        ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "have different values"),
     ],
 )
 def test_what_makes_no_sense(options: dict[str, str], text: str) -> None:

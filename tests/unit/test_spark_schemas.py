@@ -46,24 +46,24 @@ def test_of_a_folder(tmp_path: Path) -> None:
     assert load_schemas(str(tmp_path), "protobuf") == [Schema(4, b"\x0a\x00"), Schema(5, "message B {}")]
     with pytest.raises(IllegalArgumentException, match=r"no schemas in .*expected files \{id\}\.json"):
         load_schemas(tmp_path, "json")
-    with pytest.raises(NoSuchFileException, match="no such folder of schemas"):
+    with pytest.raises(NoSuchFileException, match="no such directory of schemas"):
         load_schemas(tmp_path / "none", "avro")
 
 
 @pytest.mark.parametrize(
     ("schemas", "more", "text"),
     [
-        (None, {}, "schemas: found NoneType, expected a map of ids to schemas, a folder, or a registry's address"),
+        (None, {}, "schemas: found NoneType, expected a map of ids to schemas, a directory, or a registry's address"),
         ({}, {}, "schemas: found none"),
         ({"1": V1}, {}, "schemas: found str '1', expected a schema's id"),
         ({True: V1}, {}, "schemas: found bool True, expected a schema's id"),
         ({1: 5}, {}, "schemas: found int 5 for 1, expected the schema's text"),
-        ({1: V1}, {"ids": [2]}, "ids: found 2, which is not among the schemas.*there are 1"),
+        ({1: V1}, {"ids": [2]}, "ids: found 2, which is not among the schemas.*expected some of 1"),
         ({1: V1}, {"ids": []}, "ids: found none"),
-        ({1: V1}, {"subject": "a"}, "subject is given, and no registry's address"),
+        ({1: V1}, {"subject": "a"}, "subject is given without a registry's address"),
         ("http://", {"ids": [1]}, "found 'http://' among the registry's addresses"),
         ("http://a,me:secret@b", {"ids": [1]}, r"found '\.\.\.@b' among the registry's addresses"),
-        ("http://a", {}, "which of the registry's schemas are meant is not said.*subject="),
+        ("http://a", {}, "neither subject nor ids says which schemas of the registry to load.*subject="),
         ("http://a", {"ids": [1], "subject": "a"}, "both ids and subject are given"),
         (
             "http://me:secret@a",
@@ -143,7 +143,7 @@ def test_of_a_registry(registry: Running, address: str) -> None:
             RemoteResourceNotFoundException,
             "no subject 'none' in the registry .*Subject 'none' not",
         ),
-        ({"ids": [20]}, IllegalArgumentException, "schema 20 is JSON in the registry, the format is avro"),
+        ({"ids": [20]}, IllegalArgumentException, "schema 20 is JSON in the registry, but format is avro"),
     ],
 )
 def test_what_a_registry_has_not(address: str, more: dict[str, Any], kind: Any, text: str) -> None:
@@ -153,19 +153,21 @@ def test_what_a_registry_has_not(address: str, more: dict[str, Any], kind: Any, 
 
 
 def test_a_registry_that_refuses_or_fails(registry: Running, address: str) -> None:
-    with pytest.raises(RemoteStorageException, match=r"refuses: 401 Unauthorized.*basic\.auth\.user\.info"):
+    with pytest.raises(RemoteStorageException, match=r"refuses access: 401 Unauthorized.*basic\.auth\.user\.info"):
         load_schemas(registry.address, "avro", ids=[9])
-    with pytest.raises(RemoteStorageException, match="refuses: 401"):
+    with pytest.raises(RemoteStorageException, match="refuses access: 401"):
         load_schemas(registry.address, "avro", ids=[9], options={"bearer.auth.token": "secret"})
     assert registry.requests()[-1]["authorization"] == "Bearer secret"
     with pytest.raises(RemoteStorageException, match=r"does not answer GET /schemas/ids/9: .*refused"):
         load_schemas("http://me:secret@127.0.0.1:1", "avro", ids=[9])
     with pytest.raises(RemoteStorageException, match="answers 500 Error in the backend datastore to GET /broken"):
         Registry(address, {}).get("/broken", "nothing")
-    with pytest.raises(RemoteStorageException, match=r"answers without the text of schema 9.*is it a Schema Registry"):
+    with pytest.raises(
+        RemoteStorageException, match=r"answers without the text of schema 9.*the address may not be a Schema Registry"
+    ):
         load_schemas(f"{address}/odd", "avro", ids=[9])
     # Whoever it redirects to does not get the credentials.
-    with pytest.raises(RemoteStorageException, match="refuses: 401"):
+    with pytest.raises(RemoteStorageException, match="refuses access: 401"):
         load_schemas(f"{address}/moved", "avro", ids=[9])
     sent, redirected = registry.requests()[-2:]
     assert (sent["path"], redirected["path"]) == ("/moved/schemas/ids/9", "/schemas/ids/9")
@@ -203,7 +205,7 @@ def test_avro_references_without_a_namespace_keep_none() -> None:
     assert whole["fields"][0]["type"]["namespace"] == ""
     assert whole["fields"][0]["type"]["fields"][0]["type"]["name"] == "Kind"
     assert whole["fields"][1]["type"]["values"] == "Kind"
-    with pytest.raises(IllegalArgumentException, match="schema 1 is no schema of Avro"):
+    with pytest.raises(IllegalArgumentException, match="schema 1 is not an Avro schema"):
         whole_schema(Schema(1, "record"))
 
 
@@ -244,9 +246,9 @@ def test_types_of_json_schema(kind: dict[str, Any], expected: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ('{"type": "string"}', "schema 1 says string, expected a JSON Schema of an object or an array"),
-        ('{"$ref": "#/definitions/none"}', "schema 1 refers to '#/definitions/none', which is not there"),
-        ("nothing", "schema 1 is no JSON Schema"),
+        ('{"type": "string"}', "schema 1 describes the type string, expected a JSON Schema of an object or an array"),
+        ('{"$ref": "#/definitions/none"}', "schema 1 refers to '#/definitions/none', which does not exist"),
+        ("nothing", "schema 1 is not a JSON Schema"),
     ],
 )
 def test_no_types_of_json_schema(schema: str, text: str) -> None:
@@ -290,7 +292,7 @@ def test_protobuf_of_a_registrys_serialized_file() -> None:
     ]
     with pytest.raises(IllegalArgumentException, match=r"imports common\.proto, which is neither a reference nor"):
         proto_of(Schema(6, base64.b64encode(other.SerializeToString()).decode()))
-    with pytest.raises(IllegalArgumentException, match="is no descriptor set"):
+    with pytest.raises(IllegalArgumentException, match="is not a descriptor set"):
         proto_of(Schema(6, b"\xff\xff\xff"))
 
 
@@ -306,9 +308,9 @@ def test_protobuf_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("protoc") is None:
         pytest.importorskip("grpc_tools")
     assert proto_of(Schema(1, text, named)).messages == {"shop.A": (0,), "shop.B": (1,)}
-    with pytest.raises(IllegalArgumentException, match=r"no schema of Protobuf: .*main\.proto:1:.*message name"):
+    with pytest.raises(IllegalArgumentException, match=r"not a Protobuf schema: .*main\.proto:1:.*message name"):
         proto_of(Schema(1, 'syntax = "proto3"; message {'))
-    with pytest.raises(IllegalArgumentException, match="which is no file's name"):
+    with pytest.raises(IllegalArgumentException, match="which is not the name of a file"):
         proto_of(Schema(1, text, {"../../x.proto": ""}))
 
 

@@ -61,11 +61,11 @@ def test_only_options_are_kept() -> None:
     ("given", "text"),
     [
         (properties(path="logs", subscribe="t"), "the table's path is logs"),
-        ({**properties(path="/x"), "subscribe": "t"}, r"expected OPTIONS \(subscribe"),
+        ({**properties(path="/x"), "subscribe": "t"}, r"write OPTIONS \(subscribe"),
         ({**properties(path="/x", subscribe="t"), "option.remote.option.secret": "s"}, "may be a credential"),
         ({**properties(path="/x", subscribe="t"), "option.FS.S3A.secret.key": "s"}, "may be a credential"),
         ({**properties(path="/x", subscribe="t"), "option.remote.keyPairs": "a:b:c"}, "may be a credential"),
-        (properties(path="/x", subscribe="t", numPartitions="3"), "option numpartitions is a writer's"),
+        (properties(path="/x", subscribe="t", numPartitions="3"), "option numpartitions is for writers"),
     ],
 )
 def test_what_is_not_kept(given: dict[str, str], text: str) -> None:
@@ -110,6 +110,6 @@ def test_without_a_path() -> None:
 
 def test_headers_are_of_the_table() -> None:
     columns = of_table(path="/x", subscribe="t")
-    with pytest.raises(IllegalArgumentException, match="made without the column headers"):
+    with pytest.raises(IllegalArgumentException, match="created without the column headers"):
         tables.options_to_read(columns, {"includeHeaders": " TRUE"})
     assert tables.options_to_read([Field("headers"), *columns], {"includeHeaders": "true"})["path"] == "/x"

@@ -244,7 +244,7 @@ def test_spark_on_the_directory_alone_warns(places: tuple[Path, Path], caplog: p
     options = pytest.importorskip("kafkalog.spark.options")
     options.parse_options({"path": str(places[0]), "subscribe": "orders"})
     [line] = [record.getMessage() for record in caplog.records if record.name == "kafkalog.spark"]
-    assert line.startswith(f"{places[0]}: its topics go on in a remote tier")
+    assert line.startswith(f"{places[0]}: its topics continue in a remote tier")
     caplog.clear()
     options.parse_options({"path": str(places[0]), "remote": str(places[1]), "subscribe": "orders"})
     assert not caplog.records

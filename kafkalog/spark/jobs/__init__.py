@@ -1,11 +1,16 @@
-"""Jobs over a cluster: the engine's own work, a Spark task for each partition or range, a DataFrame of what came.
+"""Jobs that run the engine's work on a Spark cluster.
 
-    from kafkalog.spark import jobs
-    jobs.verify(spark, ["/disk1/kafka-logs", "/disk2/kafka-logs"]).where("not ok").show()
+Each job runs one task a partition or range and returns a DataFrame with the results.  The driver and the executors must
+see the log directories under the same paths.  The command line has the same jobs: `kafkalog spark`.
 
-`run` gives work to executors, `shared` lets them change partitions of a directory that the driver holds; each job is a
-plan on the driver and a function of the toolbox on the executors.  The directories are where driver and executors
-both find them.  `kafkalog spark` is the same on a command line.
+Example:
+    Show the partitions that are damaged:
+
+        from kafkalog.spark import jobs
+        jobs.verify(spark, ["/disk1/kafka-logs", "/disk2/kafka-logs"]).where("not ok").show()
+
+Internally, `run` sends work to executors, and `shared` lets them change partitions of a directory that the driver
+locks.  Each job is a plan on the driver and a function of `kafkalog.toolbox` on the executors.
 """
 
 from kafkalog.spark.jobs.compacting import compact

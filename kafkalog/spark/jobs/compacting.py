@@ -1,4 +1,4 @@
-"""compact: `kafkalog.toolbox.compact` over a cluster, one task a partition, each with an offset map of its own."""
+"""compact: runs `kafkalog.toolbox.compact` on a cluster, one task a partition, each with its own offset map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkalog.toolbox.compact import Compacted, PassOptions, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.compaction_state import Reason
 
-MAP_BYTES = 96 << 20  # 24 for each key: a worker stays small; a partition with more of them takes more passes
+MAP_BYTES = 96 << 20  # 24 for each key: workers stay small, and a partition with more keys takes more passes
 SCHEMA = (
     "log_dir string, topic string, partition int, done boolean, passes int, first_dirty_offset bigint, "
     "end_offset bigint, bytes_before bigint, bytes_after bigint, records bigint, superseded bigint, "
@@ -28,14 +28,14 @@ SCHEMA = (
 
 
 class Done(NamedTuple):
-    """One partition of a directory."""
+    """The result for one partition of a directory."""
 
     log_dir: str
     result: Compacted
 
     @property
     def is_left_alone(self) -> bool:
-        """Nothing was looked at; `result.held` says why."""
+        """Whether the partition was skipped; `result.held` says why."""
         return self.result.stats is None and self.result.error is None
 
 
@@ -56,15 +56,35 @@ def compact(
     rolls: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """Compact partitions as a broker's cleaner does, or only tell what would go (`act=False`).
+    """Compacts partitions as a broker's cleaner does, or reports what compaction would remove.
 
-    A topic's cleanup.policy is what is kept beside the data, or what `config` says of topics that are named.  `rolls`
-    closes active segments first; `map_bytes` is the memory for keys of each task, 24 bytes for one.
+    Args:
+        spark: The session.
+        log_dirs: The path of a log directory, or a list of them.
+        partitions: Names of topics or partitions ("orders", "orders-0"), or patterns ("orders*").  Default: all.
+        act: True compacts; False, the default, only reports and changes nothing.
+        config: Settings of the topics.  Default: the settings that are stored in the directory.  A cleanup.policy is
+            accepted only together with `partitions`.
+        map_bytes: The memory of each task for keys, in bytes; a key needs 24.
+        rolls: Whether to close active segments first, so that they are compacted too.
+        progress: A function that is called with the bytes of each task that ends.
 
-    A DataFrame with a row for each partition, also for those that are left alone: what went (or would), by why; `held`,
-    what keeps the rest; `error`, what is wrong with it.  With `act` each directory is held until its partitions are
-    done: LogDirLockedException where somebody has it.  IllegalArgumentException and ConfigException for settings that
-    make no sense, or for a cleanup.policy without `partitions`, and then nothing was changed.
+    Returns:
+        A DataFrame with a row for each partition, also for skipped ones.  It counts the records that were (or would
+        be) removed, by reason.  `held` says why the other records stay; `error` says what is wrong.
+
+    Raises:
+        IllegalArgumentException, ConfigException: A setting is not valid; nothing was changed.
+        LogDirLockedException: Another process holds a directory.  With `act` each directory is held until its
+            partitions are done.
+        UnknownTopicOrPartitionException: No directory has a topic or partition with a given name.
+        UnsupportedOperationException: The session is one of Spark Connect.
+        KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
+
+    Example:
+        Compact a topic:
+
+            jobs.compact(spark, "/var/kafka-logs", ["customers"], act=True).show()
     """
     found = compacted(
         spark, log_dirs, partitions, act=act, config=config, map_bytes=map_bytes, rolls=rolls, progress=progress
@@ -73,7 +93,7 @@ def compact(
 
 
 def row(log_dir: str, result: Compacted, act: bool) -> tuple[Any, ...]:
-    """Of a DataFrame."""
+    """Returns the row of the DataFrame."""
     stats = result.stats
     held = None if result.held is None else result.held.text
     if stats is None:
@@ -112,14 +132,14 @@ def compacted(
     rolls: bool = False,
     progress: Progress | None = None,
 ) -> list[Done]:
-    """As `compact`, in the toolbox's own words; without statistics for what is left alone."""
+    """Does the work of `compact`, and returns the toolbox's results; skipped partitions have no statistics."""
     tasks = choose(log_dirs, partitions)
     map_bytes = values.whole(map_bytes, "map_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes")
     how = CompactionOptions(dict(config or {}), map_bytes, rolls)
     if partitions is None and "cleanup.policy" in how.config:
         raise IllegalArgumentException(
-            "found a cleanup.policy for whole directories, expected `partitions` with the topics that it is meant for: "
-            "records of others, without keys, would be lost"
+            "found a cleanup.policy for whole directories, expected `partitions` with the topics that it applies to: "
+            "in other topics, records without keys would be lost"
         )
     check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
     check_session(spark)
@@ -137,7 +157,7 @@ def compacted(
 
 
 def _alone(tasks: list[Chosen], how: CompactionOptions) -> dict[Chosen, Reason]:
-    """What is not to be compacted, and why."""
+    """Returns the partitions that are skipped, and why."""
     found = {}
     for root in dict.fromkeys(task.log_dir for task in tasks):
         here = {task.partition: task for task in tasks if task.log_dir == root}
@@ -169,7 +189,7 @@ def _compact(how: CompactionOptions, task: tuple[Chosen, Loan]) -> tuple[Compact
 
 
 def compact_loan(loan: Loan, config: Mapping[str, str], how: PassOptions) -> tuple[Compacted, Returned | None]:
-    """On an executor: one partition that was lent."""
+    """Compacts one lent partition, on an executor."""
     with borrowed(loan) as own:
         settings = TopicSettings(own.path, config)
         folder = os.path.join(own.path, str(loan.partition))

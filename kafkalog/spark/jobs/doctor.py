@@ -1,8 +1,8 @@
-"""doctor: whether a cluster can read log directories, and write to them: asked of every executor.
+"""doctor: checks on every executor whether the cluster can read log directories and write to them.
 
-The driver looks first, and chooses samples of files; each executor looks in the same way (`probe`), and what it sees is
-compared: versions, the same files under the same paths, permissions, clocks, room for what is staged.  A check that
-fails says what to do.  Nothing is changed, but for a file of no bytes in the staging path if `writes` is asked for.
+The driver runs the checks first and chooses sample files.  Each executor runs the same checks (`probe`), and the
+results are compared: versions, the same files under the same paths, permissions, clocks, room for staged files.  A
+check that fails says what to do.  Nothing is changed, except that `writes` creates an empty file in the staging path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafkalog.spark.jobs.run import EXECUTOR_HINT, Dirs, _given, frame
 from kafkalog.spark.places import held, places_of
 
 SCHEMA = "place string, check string, ok boolean, found string, advice string"
-SAMPLES = 16  # partitions of a directory whose files are compared
+SAMPLES = 16  # partitions of each directory whose files are compared
 ROUNDS = 5
 WAIT_S = 0.3
 SKEW_S = 1.0
@@ -33,7 +33,8 @@ SAME_FILES = "mount the same directory at the same path on every host (docs/how-
 
 
 class Check(NamedTuple):
-    """One answer.  `place` is the driver, or an executor's host and process; `advice` says what to do if it failed."""
+    """The result of one check.  `place` is the driver, or host and process of an executor; `advice` is for a failed
+    check."""
 
     place: str
     check: str
@@ -43,21 +44,32 @@ class Check(NamedTuple):
 
 
 def doctor(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, writes: bool = False) -> Any:
-    """Check the Python, the files, the clocks and the room of every executor beside the driver's.
+    """Checks the Python, files, clocks and disk room of every executor against the driver's.
 
-    A DataFrame with a row for each check: `place` ("driver", or host and process of an executor), `check`, `ok`,
-    `found`, and `advice` if it failed.  `staging` is where a write puts its files (the first directory), whose free
-    space is told; with `writes` each executor makes a file of no bytes there, which the driver looks for and removes.
+    Args:
+        spark: The session.  It must be a classic session, not one of Spark Connect.
+        log_dirs: The path of a log directory, or a list of them; also buckets (`s3://bucket/prefix`).
+        staging: The directory in which a write stages its files; its free room is reported.  Default: the first of
+            `log_dirs`.
+        writes: Whether each executor also creates an empty file in `staging`, which the driver finds and removes.
 
-        jobs.doctor(spark, "/var/kafka-logs").where("not ok").show(truncate=False)
+    Returns:
+        A DataFrame with a row for each check: `place` ("driver", or host and process of an executor), `check`, `ok`,
+        `found`, and `advice` if it failed.
 
-    UnsupportedOperationException for a session of Spark Connect.
+    Raises:
+        UnsupportedOperationException: The session is one of Spark Connect.
+
+    Example:
+        Show the checks that fail:
+
+            jobs.doctor(spark, "/var/kafka-logs").where("not ok").show(truncate=False)
     """
     return frame(spark, [tuple(each) for each in examined(spark, log_dirs, staging=staging, writes=writes)], SCHEMA)
 
 
 def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, writes: bool = False) -> list[Check]:
-    """The same, as a list."""
+    """Does the work of `doctor`, and returns a list of checks."""
     try:
         context = spark.sparkContext
     except Exception:
@@ -75,7 +87,7 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
             _, places = places_of(spark, [each for each in _given(log_dirs) if not isinstance(each, str | os.PathLike)
                                           or is_address(os.fspath(each))], None)  # fmt: skip
         except KafkalogError as error:
-            checks.append(Check("driver", "remote tier", False, str(error), "mend what the message says"))
+            checks.append(Check("driver", "remote tier", False, str(error), "correct what the message names"))
             addresses = ()
     if staging is None and paths:
         staging = paths[0]
@@ -87,7 +99,11 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
         others, why = _others(context, asked)
         count = max(_executors(context), 1)
         found = f"{len(others)} of {count} answered" if why is None else why
-        hint = EXECUTOR_HINT if why is not None else "start the others, or look in their logs why they take no tasks"
+        hint = (
+            EXECUTOR_HINT
+            if why is not None
+            else "start the missing executors, or read in their logs why they run no tasks"
+        )
         checks.append(Check("cluster", "executors", why is None and len(others) >= count, found, hint))
         gone = _changed_meanwhile(asked)
         for each in others:
@@ -97,7 +113,7 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
 
 
 def _printable(check: Check) -> Check:
-    """Names of files may have bytes that are no text, and line ends."""
+    """Escapes bytes that are not text, and line ends, which names of files may have."""
     return check._replace(place=_shown(check.place), check=_shown(check.check), found=_shown(check.found),
                           advice=_shown(check.advice))  # fmt: skip
 
@@ -106,11 +122,11 @@ def _shown(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-# --- asking -------------------------------------------------------------------------------------------
+# --- running the checks -------------------------------------------------------------------------------
 
 
 def _others(context: Any, asked: probe.Asked) -> tuple[list[dict[str, Any]], str | None]:
-    """One answer of each executor, with its clock's distance; or why there is none."""
+    """Returns one answer of each executor, with the difference of its clock; or the reason why there is none."""
     from pyspark import cloudpickle
 
     found: dict[tuple[str, int], dict[str, Any]] = {}
@@ -123,7 +139,7 @@ def _others(context: Any, asked: probe.Asked) -> tuple[list[dict[str, Any]], str
             answers = spread.mapPartitions(partial(probe.looks, asked, WAIT_S)).collect()
             received = time.time()
             for each in answers:
-                # Its clock stood at `began` after we had sent, and at `ended` before we received.
+                # Its clock read `began` after we had sent, and `ended` before we received.
                 each["skew"] = max(sent - each["began"], each["ended"] - received, 0.0)
                 if (kept := found.setdefault((each["host"], each["executor"]), each)) is not each:
                     _remove_staged(each)
@@ -141,13 +157,13 @@ def _others(context: Any, asked: probe.Asked) -> tuple[list[dict[str, Any]], str
 
 
 def _executors(context: Any) -> int:
-    """How many there are now; in local mode the driver is one."""
+    """Returns the number of executors now; in local mode the driver is the only one."""
     known = len(context._jsc.sc().statusTracker().getExecutorInfos())
     return max(known - 1, 1)
 
 
 def _samples(paths: Sequence[str]) -> tuple[probe.Sampled, ...]:
-    """Files of each directory, with the bytes that they have now: a log grows, and what it has stays."""
+    """Chooses files of each directory, with their current sizes: a log grows, but its old bytes stay."""
     found = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -158,7 +174,7 @@ def _samples(paths: Sequence[str]) -> tuple[probe.Sampled, ...]:
 
 
 def _logs(folder: str) -> list[str]:
-    """The first and the last segment."""
+    """Returns the first and the last segment of a partition."""
     with contextlib.suppress(OSError):
         found = sorted(name for name in OS_FILES.list_dir(folder) if name.endswith(names.LOG_FILE_SUFFIX))
         return [os.path.join(folder, name) for name in dict.fromkeys([*found[:1], *found[-1:]])]
@@ -166,12 +182,12 @@ def _logs(folder: str) -> list[str]:
 
 
 def _changed_meanwhile(asked: probe.Asked) -> set[str]:
-    """Samples that retention or compaction has taken since: of those nobody is asked."""
+    """Returns the samples that retention or compaction has changed meanwhile; they are not compared."""
     return {each.path for each in asked.samples if probe.sample(each.path, each.size).checksum != each.checksum}
 
 
 def _remove_staged(seen: dict[str, Any]) -> bool:
-    """Removes what a process has made in the staging path; False where the driver does not see it."""
+    """Removes the file that a process created in the staging path; returns False if the driver does not see it."""
     name = (seen["staging"] or {}).get("file")
     if name is None:
         return True
@@ -181,7 +197,7 @@ def _remove_staged(seen: dict[str, Any]) -> bool:
         return False
 
 
-# --- judging ------------------------------------------------------------------------------------------
+# --- comparing with the driver ------------------------------------------------------------------------
 
 
 def _judged(
@@ -191,7 +207,7 @@ def _judged(
     minor = [".".join(each["python"].split(".")[:2]) for each in (seen, mine)]
     yield Check(
         place, "python", minor[0] == minor[1], f"{seen['python']} ({seen['executable']})",
-        f"the driver has {mine['python']}: set spark.pyspark.python to one of the same minor version",
+        f"the driver has {mine['python']}: set spark.pyspark.python to a Python of the same minor version",
     )  # fmt: skip
     for name in probe.PACKAGES:
         version, expected = seen["versions"][name], mine["versions"][name]
@@ -204,13 +220,13 @@ def _judged(
     yield Check(
         place, "data source", seen["is_source_found"], "found by itself" if seen["is_source_found"] else "not found",
         "install kafkalog so that the module pyspark_kafkalog is on the Python path; on the driver "
-        "kafkalog.spark.source.register(spark) does it by hand",
+        "kafkalog.spark.source.register(spark) registers it by hand",
     )  # fmt: skip
     if not is_driver:
         skew = seen["skew"]
         yield Check(
             place, "clock", skew <= SKEW_S, f"{skew:.1f} s off" if skew > 0.05 else "as the driver's",
-            "set the clocks by NTP: timestamps of what is written, and of what is asked, are not comparable",
+            "set the clocks by NTP: otherwise timestamps of writes and of queries cannot be compared",
         )  # fmt: skip
     for path, folder in seen["folders"].items():
         yield from _judged_folder(place, path, folder, seen, mine, gone)
@@ -219,8 +235,8 @@ def _judged(
         ok = listed.get("names") is not None and listed["names"] == expected
         yield Check(
             place, address, ok, listed.get("why") or f"{len(listed['names'])} partitions",
-            "the executors reach the store by the same options and credentials as the driver: is it reachable from "
-            "there, and is its fsspec package (s3fs ...) installed?",
+            "executors use the same options and credentials as the driver: check that the object store is reachable "
+            "from there, and that its fsspec package (such as s3fs) is installed",
         )  # fmt: skip
     if seen["staging"] is not None:
         yield from _judged_staging(place, seen)
@@ -265,17 +281,17 @@ def _judged_folder(
 def _judged_staging(place: str, seen: dict[str, Any]) -> Iterator[Check]:
     staging = seen["staging"]
     if "why" in staging:
-        hint = f"writes need a folder that uid {seen['uid']} may write to, on every host: option stagingPath"
+        hint = f"writes need a directory that uid {seen['uid']} may write to, on every host: option stagingPath"
         yield Check(place, "staging", False, staging["why"], hint)
         return
     free = staging["free"]
     yield Check(
         place, "staging: free space", free >= FREE_BYTES, f"{free / (1 << 30):.1f} GiB",
-        "a write needs its own size there, compressed: make room, or choose another stagingPath",
+        "a write needs room for all its rows, compressed: make room, or choose another stagingPath",
     )  # fmt: skip
     if "file" in staging:
         is_seen = _remove_staged(seen)
         yield Check(
             place, "staging: writes", is_seen, "the driver sees them" if is_seen else "the driver does not see them",
-            "the staging path is one folder, shared by all hosts: mount it there, or choose another stagingPath",
+            "all hosts must share the staging directory: mount it on each, or choose another stagingPath",
         )  # fmt: skip

@@ -1,9 +1,9 @@
-"""export: records to Parquet by topic and hour, written on the executors; run again, it goes on where it ended.
+"""export: writes records to Parquet files by topic and hour, on the executors; the next run continues where it ended.
 
-Ranges are planned as for a read of the data source, from what no note of the target names yet, and read as its tasks
-read them; files and notes are `kafkalog.toolbox.export_hours`.  The driver holds the target's own lock, so that there
-is one export at a time, and executors are its guests.  An hourly job is this call once an hour: what was appended since
-comes into further files.
+The driver plans ranges as for a read of the data source, starting after the last range in the target's notes.  Tasks
+read them as the data source does.  `kafkalog.toolbox.export_hours` writes the files and notes.  The driver holds the
+target's lock, so only one export runs at a time, and executors work under that lock.  For an hourly job, run the same
+call once an hour: new records go to further files.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
 log = logging.getLogger("kafkalog.spark")
 
 PARQUET_ALONE = Tables()
-SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
+SKIP_HINT = "skip_damage=True (--skip-damage) skips it, and reports what was skipped"
 RANGE_BYTES = 128 << 20
 UNKNOWN = -1
 LOG_DIR_SIGNS = (names.META_PROPERTIES_FILE, names.RECOVERY_POINT_CHECKPOINT_FILE)
@@ -75,8 +75,10 @@ SCHEMA = (
 
 
 class Exported(NamedTuple):
-    """One range, with its files, and what was left out of it; or why there are none.  What is wrong with a partition as
-    a whole has a range of UNKNOWN offsets."""
+    """One range, with its files and what was skipped in it, or with an error.
+
+    An error of a whole partition has a range of UNKNOWN offsets.
+    """
 
     log_dir: str
     range: Range
@@ -94,7 +96,7 @@ class Exported(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A range, the place in the target's lock, and what is known to be missing before it."""
+    """A range, its slot in the target's lock, and what is known to be missing before it."""
 
     work: OffsetRange
     options: SourceOptions
@@ -108,7 +110,7 @@ class Task(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """What the target does not have of a partition: ranges, what is gone before the first, what is wrong."""
+    """The part of a partition that the target lacks: ranges, records deleted before the first range, and errors."""
 
     works: list[OffsetRange]
     skipped: list[str]
@@ -122,7 +124,7 @@ class ExportTarget(NamedTuple):
     token: bytes
 
 
-# More than eight parameters: each is a choice of its own, given by its name.
+# More than eight parameters: each is an independent choice, passed by name.
 def export(
     spark: Any,
     log_dirs: Dirs,
@@ -140,26 +142,49 @@ def export(
     catalog: Any = None,
     namespace: str | tuple[str, ...] | None = None,
 ) -> Any:
-    """Write what `target` does not have yet of partitions (all, or those named, or of topics named) to Parquet files,
-    `topic=orders/hour=2026-11-01-09/orders-0-<first offset>.parquet`; the columns are those of the data source.
+    """Writes the records that `target` does not have yet to Parquet files, by topic and hour.
 
-    `log_dirs` may also be a bucket (`s3://bucket/prefix`, or a `RemoteStorage`, which says more); `remote` is where the
-    logs of a directory go on.  `codec` is none, snappy (Spark's own default), gzip, lz4 or zstd (smaller, slower).
-    `headers` adds that column, `isolation` is read_uncommitted or read_committed; both are the target's once and for
-    all.  `skip_damage` goes on in the next segment where records cannot be read.  A task takes about `range_bytes` of
-    the log.  Kafka's internal topics (`__consumer_offsets` and the like) are left out unless they are named.
+    A file is `topic=orders/hour=2026-11-01-09/orders-0-<first offset>.parquet` and has the columns of the data source.
+    The next call continues where this one ended.  Kafka's internal topics, such as `__consumer_offsets`, are exported
+    only if they are named.
 
-    `format` "delta" makes a Delta table of the target (package deltalake), partitioned by topic and hour; "iceberg"
-    registers the files of each topic in a table of its name in the `namespace` of a PyIceberg `catalog`.  Each file
-    comes into a table once, also what earlier exports have written, and whatever was killed when.
+    Args:
+        spark: The session.
+        log_dirs: The path of a log directory, or a list of them; or a bucket (`s3://bucket/prefix`, or a
+            `RemoteStorage`).
+        target: The directory for the files.  It must not be in a log directory.
+        partitions: Names of topics or partitions ("orders", "orders-0"), or patterns ("orders*").  Default: all.
+        codec: The compression of the files: none, snappy, gzip, lz4 or zstd (smaller, slower).
+        headers: Whether to write the column `headers`.  Fixed by the first export to a target.
+        isolation: "read_uncommitted" or "read_committed".  Fixed by the first export to a target.
+        skip_damage: Whether to continue in the next segment if records cannot be read.
+        range_bytes: The bytes of a log that one task reads, approximately.
+        progress: A function that is called with the bytes of each task that ends.
+        remote: The remote tier of the logs: an address, or a `RemoteStorage`.
+        format: "parquet"; "delta" makes a Delta table of the target, partitioned by topic and hour (package
+            deltalake); "iceberg" registers the files of each topic in a table with its name.  Each file is registered
+            once, also files of earlier exports, even if a process was killed.
+        catalog: The PyIceberg catalog, for "iceberg".
+        namespace: The namespace of the tables, for "iceberg".
 
-    A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
-    out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
-    Where all that is missing is gone there is a row that only tells that.
-    A partition that is not the log that was exported before (made again, cut, of another directory) is such an error;
-    the others go on.  IllegalArgumentException for options that make no sense, and for a target in a log directory;
-    LogDirLockedException while another export writes to the target.  KafkaStorageException if a table does not take
-    the files, which are written then: the next export registers them.
+    Returns:
+        A DataFrame with a row for each range: its records, bytes and files.  `skipped` lists the offsets that were
+        left out because of damage, or because retention deleted them first; a row without records may have only this.
+        `error` says why a range was not written.  A partition whose log is not the one that was exported before
+        (recreated, truncated, from another directory) has such an error, and the others are exported.
+
+    Raises:
+        IllegalArgumentException: An argument is not valid, or the target is in a log directory.
+        LogDirLockedException: Another export writes to the target.
+        UnknownTopicOrPartitionException: No directory has a topic or partition with a given name.
+        UnsupportedOperationException: The session is one of Spark Connect.
+        KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
+        KafkaStorageException: A table rejects the files.  They are written, and the next export registers them.
+
+    Example:
+        Export a topic and show the ranges that failed:
+
+            jobs.export(spark, "/var/kafka-logs", "/lake/logs", ["orders"]).where("error is not null").show()
     """
     found = export_ranges(
         spark,
@@ -208,7 +233,7 @@ def export_ranges(
     remote: str | RemoteStorage | None = None,
     tables: Tables = PARQUET_ALONE,
 ) -> list[Exported]:
-    """As `export`, in the toolbox's own words."""
+    """Does the work of `export`, and returns the toolbox's results."""
     check_isolation(isolation)
     if codec not in FORMATS["parquet"]:
         known = ", ".join(sorted(FORMATS["parquet"]))
@@ -250,7 +275,7 @@ def export_ranges(
 
 @contextmanager
 def _target(place: str) -> Iterator[SharedLock]:
-    """The target, made where it is missing, while it is ours.  An error says so where it leaves one that is new."""
+    """Creates the target if it does not exist, and locks it.  An error says so if it leaves a new directory."""
     notes = os.path.join(place, NOTES)
     is_new = not OS_FILES.exists(notes)
     try:
@@ -260,7 +285,7 @@ def _target(place: str) -> Iterator[SharedLock]:
             yield shared
     except KafkalogError as error:
         if is_new and OS_FILES.exists(notes):
-            advise(error, f"{notes} was made, and stays")
+            advise(error, f"{notes} was created and not removed")
         raise
 
 
@@ -270,12 +295,12 @@ def _refuse_twice(chosen: list[Chosen]) -> None:
         if seen.setdefault(each.partition, each.log_dir) != each.log_dir:
             raise IllegalArgumentException(
                 f"{each.partition} is in {seen[each.partition]} and in {each.log_dir}",
-                hint="an export takes the directories of one broker; format('kafkalog') reads copies of several",
+                hint="name the directories of one broker; format('kafkalog') can read copies of several brokers",
             )
 
 
 def _refuse_log_directory(target: str, log_dirs: list[str]) -> None:
-    """A broker that starts would find the target's folders among its partitions."""
+    """Refuses a target in a log directory: a broker would take the target's directories for partitions."""
     above = target
     while True:
         if above in log_dirs or any(OS_FILES.exists(os.path.join(above, name)) for name in LOG_DIR_SIGNS):
@@ -293,7 +318,7 @@ def _refuse_log_directory(target: str, log_dirs: list[str]) -> None:
 
 
 def _not_here(log_dirs: list[str], partitions: Names | None, *, skip_damage: bool) -> list[Exported]:
-    """A row for each partition that a topic has, and that is in none of the directories."""
+    """Returns a row for each partition that its topic has but that is in none of the directories."""
     found = []
     wants = whole_topics(names_of(partitions) or ())
     for topic in missing_partitions(log_dirs, wants):
@@ -310,7 +335,7 @@ def _not_here(log_dirs: list[str], partitions: Names | None, *, skip_damage: boo
 
 
 def _missing(each: Chosen, target: str, base: SourceOptions) -> Missing:
-    """What the target does not have of a partition, cut into tasks."""
+    """Returns the part of a partition that the target lacks, split into tasks."""
     try:
         with closing(PartitionView(each.log_dir, each.partition)) as view:
             return _missing_of(each, view, target, base)
@@ -324,19 +349,19 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
     low, high, end, damage = ask(view, partial(_bounds, isolation=base.isolation))
     done = max((note.range.end for note in notes), default=low)
     if damage is not None and end < done:
-        raise damage  # what was cut, if anything was, cannot be told
+        raise damage  # it is unknown whether records were truncated
     now = LogNow(LogId(each.log_dir, topic_id_of(each.path)), low, end)
     settle_log(target, each.partition, now, notes, partial(_record_at, view))
     found = Missing([], [], [])
     if low > done:
-        found.skipped.append(f"offsets {done} to {low - 1}: gone before they were exported, the log starts at {low}")
+        found.skipped.append(f"offsets {done} to {low - 1}: deleted before they were exported; the log starts at {low}")
     for start, stop in gaps([note.range for note in notes], low, high):
         try:
             found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base, tell=_leave_to_task)))
         except Exception as error:
             whole = Range(each.partition, start, stop)
             found.wrong.append(Exported(each.log_dir, whole, [], [], _with_own_option(portable(error))))
-    if found.skipped and not found.works:  # no task will tell
+    if found.skipped and not found.works:  # no task will report it
         found.wrong.append(Exported(each.log_dir, Range(each.partition, low, low), [], found.skipped))
     if damage is not None:
         behind = Range(each.partition, high, high)
@@ -348,18 +373,18 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
 
 
 def _leave_to_task(text: str) -> None:
-    """Of damage that a plan meets: the task that reads there meets it again, and knows which offsets it hides."""
+    """Ignores damage that planning finds: the task that reads it finds it again, and knows which offsets it hides."""
 
 
 def _bounds(seen: Snapshot, isolation: str) -> tuple[int, int, int, KafkalogError | None]:
-    """Where a log starts, where its readers end, where it ends, and the damage that lies behind that."""
+    """Returns the log start offset, the end for readers, the log end offset, and the damage after it."""
     damage = seen.damage_at_end(isolation)
     error = None if damage is None else damage.error()
     return seen.log_start_offset, seen.visible_end(isolation), seen.log_end_offset, error
 
 
 def _record_at(view: PartitionView, offset: int) -> Any:
-    """The record at an offset as a record batch of one row; None where there is none, or it cannot be read."""
+    """Returns the record at an offset as a batch of one row; None if there is none or it cannot be read."""
     try:
         with ChunkReader(view, offset, end_offset=offset + 1) as reader:
             columns = ("key", "value", "offset", "timestamp")
@@ -371,7 +396,7 @@ def _record_at(view: PartitionView, offset: int) -> Any:
 
 
 def _with_own_option(error: KafkalogError) -> KafkalogError:
-    """With this job's option, where the data source's own is named."""
+    """Replaces the data source's option in an error's hint with this job's option."""
     parts = [part for part in (error.hint or "").split("; ") if part]
     kept = [part for part in parts if "failOnDataLoss" not in part]
     if kept != parts:

@@ -1,8 +1,8 @@
-"""import_: an export back into log directories, one task a partition, every record at the offset that it had.
+"""import_: restores an export to log directories, one task a partition, each record at its old offset.
 
-What lay between them (compacted away, markers of transactions, what damage took) stays a gap, as compaction leaves
-them; of a log whose beginning was gone the start is that of its first record.  Batches are made anew: `compression`
-says how, and leader epochs begin again at 0.
+Offsets without a record (compacted records, control records, damage) stay gaps, as after compaction.  If the beginning
+of a log was not exported, the new log starts at its first record.  Batches are written again: `compression` sets their
+codec, and leader epochs start at 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMA = (
 
 
 class Planned(NamedTuple):
-    """What an export has of a partition, or what is wrong with its notes."""
+    """The files that an export has for a partition, or the error in its notes."""
 
     partition: TopicPartition
     written: list[HourFile]
@@ -63,14 +63,37 @@ def import_(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """Make partitions of `log_dir` of what `export` wrote to `source`: all, or those named, or of topics named.  It
-    acts at once: it makes, and changes nothing that is there.
+    """Creates partitions in `log_dir` from the files that `export` wrote to `source`.
 
-    `config` has settings of the topics, `compression` is that of the batches (by default what the topic says, or none).
-    A partition that has records already is refused, unless `resume`: then what lies behind its end is appended, which
-    ends an import that was cut short.  A DataFrame with a row for each partition.  IllegalArgumentException where
-    nothing was exported, ConfigException for settings that make no sense; LogDirLockedException where somebody has the
-    directory.
+    It creates topics at once, and changes no record that exists.
+
+    Args:
+        spark: The session.
+        source: The target of the export.
+        log_dir: The log directory; it is created if it does not exist.
+        partitions: Names of topics or partitions ("orders", "orders-0"), or patterns ("orders*").  Default: all of the
+            export.
+        config: Settings of the topics.
+        compression: The codec of the batches.  Default: the topic's setting, or none.
+        resume: Whether to append to partitions that have records, after their end.  This completes an import that was
+            interrupted.  By default such a partition is refused.
+        progress: A function that is called with the bytes of each task that ends.
+
+    Returns:
+        A DataFrame with a row for each partition.
+
+    Raises:
+        IllegalArgumentException: `source` has no export, or an argument is not valid.
+        UnknownTopicOrPartitionException: The export has no topic or partition with a given name.
+        ConfigException: A setting is not valid.
+        LogDirLockedException: Another process holds the directory.
+        UnsupportedOperationException: The session is one of Spark Connect.
+        KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
+
+    Example:
+        Restore a topic:
+
+            jobs.import_(spark, "/lake/logs", "/var/restored", ["orders"]).show()
     """
     found = imported(
         spark, source, log_dir, partitions, config=config, compression=compression, resume=resume, progress=progress
@@ -90,7 +113,7 @@ def imported(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[Imported]:
-    """As `import_`, in the toolbox's own words."""
+    """Does the work of `import_`, and returns the toolbox's results."""
     if compression is not None and compression not in codecs.NAMES:
         raise IllegalArgumentException(
             f"compression is {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
@@ -116,7 +139,7 @@ def imported(
 
 
 def _refusal(log_dir: str, planned: Planned, resume: bool) -> Imported | None:
-    """What is said of a partition into which nothing is imported; None for one that may be made."""
+    """Returns the result for a partition that is refused; None if it may be imported."""
     partition = planned.partition
     if planned.error is not None or resume:
         return None if planned.error is None else Imported(partition, error=planned.error)
@@ -133,8 +156,10 @@ def _refusal(log_dir: str, planned: Planned, resume: bool) -> Imported | None:
 
 
 def to_import(source: str, partitions: Names | None) -> list[Planned]:
-    """The partitions of an export, all or those that are named.  IllegalArgumentException where nothing was exported;
-    UnknownTopicOrPartitionException."""
+    """Returns the partitions of an export, all or the named ones.
+
+    Raises IllegalArgumentException if nothing was exported, and UnknownTopicOrPartitionException for an unknown name.
+    """
     with os_errors_named("expected what `export` wrote"):
         found = exported(source)
     asked = names_of(partitions)
@@ -157,7 +182,7 @@ def _planned(source: str, partition: TopicPartition) -> Planned:
 def _import(how: ImportOptions, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | None]:
     loan, planned = task
     with borrowed(loan) as own:
-        # The driver has seen that it may: what lies there already is of an attempt of this job that was cut short.
+        # The driver has checked that it may: existing records are from an earlier attempt of this job.
         result = import_partition(
             how.source, planned.written, own.path, loan.partition, how.config, how.compression, resume=True
         )
@@ -168,5 +193,5 @@ def _failed(task: tuple[Loan, Planned], error: KafkalogError) -> tuple[Imported,
     loan, _ = task
     folder = os.path.join(loan.log_dir, str(loan.partition))
     if OS_FILES.is_dir(folder):
-        advise(error, f"{folder} stays, with what was appended: resume goes on behind that")
+        advise(error, f"{folder} keeps what was appended; resume continues after it")
     return Imported(loan.partition, error=error), None

@@ -1,15 +1,15 @@
-"""What an export has written, registered as a Delta or an Iceberg table: each file once.
+"""Registers the files of an export in a Delta or an Iceberg table, each file once.
 
-The packages `deltalake` and `pyiceberg` write the tables' metadata; the Parquet files are the export's own and stay
-where they are.  Which ranges a table has is remembered on both sides:
+The packages `deltalake` and `pyiceberg` write the metadata of the tables; the Parquet files stay where they are.  Both
+sides remember which ranges a table has:
 
-    TARGET/_kafkalog/tables/<table's id>/00000000000000000003.json    the ranges that registration 3 brings
+    TARGET/_kafkalog/tables/<table's id>/00000000000000000003.json    the ranges of registration 3
     in the table, by the same commit as the files                    the number of the last registration: 3
 
-The note comes first.  Whoever finds a note whose number the table does not have brings its files into the table; a
-number that the table has is done, also if somebody has since compacted or deleted what it brought.  So a run that was
-killed anywhere is gone on with, and no file is in a table twice.  A table that was dropped and made again has another
-id, and gets everything.  On the driver alone, which holds the target's lock; knows no logs.
+The note is written first.  A note whose number the table does not have is registered again.  A number that the table
+has is done, even if its files were since compacted or deleted.  A run that was killed can therefore continue at any
+point, and no file is in a table twice.  A table that was dropped and created again has another id and gets all files.
+This code runs on the driver only, which holds the target's lock; it knows nothing of logs.
 """
 
 from __future__ import annotations
@@ -49,33 +49,34 @@ from kafkalog.toolbox.export_hours import (
 FORMATS = ("parquet", "delta", "iceberg")
 TABLES = "tables"
 NAME_FILE = "export-id.json"
-PARTITIONED_BY = ("topic", "hour")  # of a Delta table: what the files' paths say
+PARTITIONED_BY = ("topic", "hour")  # columns of a Delta table that the files' paths name
 NONE_YET = -1
 _UNNAMED = {"delta": re.compile("%[0-9A-Fa-f]{2}"), "iceberg": re.compile("[#?]")}
 _NUMBER = re.compile(r"(\d{20})\.json")
 
 
 class Registered(NamedTuple):
-    """A file of a range that is whole, and the partition that its records are of."""
+    """A file of a complete range, and the partition of its records."""
 
     partition: TopicPartition
     file: HourFile
 
 
 class LakeTable(Protocol):
-    """A table that files can be registered in."""
+    """A table in which files can be registered."""
 
     id: str
 
     def last(self, export_id: str) -> int:
-        """The number of the last registration of an export, NONE_YET without one."""
+        """Returns the number of an export's last registration; NONE_YET if there is none."""
 
     def add(self, export_id: str, number: int, files: Sequence[Registered]) -> None:
-        """Brings the files and the number into the table, in one commit."""
+        """Adds the files and the number to the table, in one commit."""
 
 
 class Tables(NamedTuple):
-    """Where an export's files are registered: `format` is one of FORMATS, `catalog` and `namespace` are Iceberg's."""
+    """Where the files of an export are registered: `format` is one of FORMATS; `catalog` and `namespace` are
+    Iceberg's."""
 
     format: str = "parquet"
     catalog: Any = None
@@ -83,12 +84,13 @@ class Tables(NamedTuple):
 
 
 def check_tables(tables: Tables) -> None:
-    """IllegalArgumentException, MissingPackageException, before anything is written."""
+    """Raises IllegalArgumentException or MissingPackageException before anything is written."""
     if tables.format not in FORMATS:
         raise IllegalArgumentException(f"found format {tables.format!r}", hint=f"expected one of {', '.join(FORMATS)}")
     if tables.format != "iceberg" and (tables.catalog is not None or tables.namespace is not None):
         raise IllegalArgumentException(
-            f"found a catalog or a namespace with format {tables.format!r}", hint='they are for format="iceberg"'
+            f"found a catalog or a namespace with format {tables.format!r}",
+            hint='leave them out, or set format="iceberg"',
         )
     if tables.format == "delta":
         _need("deltalake")
@@ -103,14 +105,16 @@ def check_tables(tables: Tables) -> None:
 
 
 def check_target(target: str, tables: Tables) -> None:
-    """IllegalArgumentException for a path that the table cannot name: Iceberg takes files' URLs as they are, and the
-    package of Delta would look into `a b` for a table that is in `a%20b`."""
+    """Raises IllegalArgumentException for a path that the table cannot name.
+
+    Iceberg uses files' URLs without decoding, and the Delta package would read `a b` for a table that is in `a%20b`.
+    """
     found = _UNNAMED[tables.format].search(target) if tables.format in _UNNAMED else None
     if found is not None:
         raise IllegalArgumentException(
-            f"found {found[0]!r} in the target, which {tables.format} takes for something else",
+            f"found {found[0]!r} in the target, which has another meaning in {tables.format}",
             path=target,
-            hint="choose another target",
+            hint="choose a target without it",
         )
 
 
@@ -121,14 +125,16 @@ def _need(package: str) -> Any:
         if error.name != package:
             raise
         raise MissingPackageException(
-            f"this needs the package {package}, which is not installed", hint=f"pip install {package}"
+            f"the package {package} is not installed", hint=f"pip install {package}"
         ) from None
 
 
 def register(target: str, layout: Layout, partitions: Iterable[TopicPartition], tables: Tables) -> None:
-    """Registers what the target has of the partitions, and the tables have not.  KafkaStorageException if a table does
-    not take it: the files are there, and the next export registers them.  IllegalStateException for a table that has
-    more of this export than its notes say."""
+    """Registers the files of the partitions that the tables do not have yet.
+
+    Raises KafkaStorageException if a table rejects them: the files are written, and the next export registers them.
+    Raises IllegalStateException if a table has more of this export than its notes say.
+    """
     if tables.format == "parquet":
         return
     groups: dict[str, list[TopicPartition]] = {}
@@ -146,7 +152,7 @@ def register(target: str, layout: Layout, partitions: Iterable[TopicPartition], 
 
 @contextlib.contextmanager
 def _registering(target: str) -> Iterator[None]:
-    """The packages' own errors, said as ours."""
+    """Raises errors of the packages as KafkaStorageException."""
     try:
         yield
     except KafkalogError:
@@ -155,7 +161,7 @@ def _registering(target: str) -> Iterator[None]:
         raise KafkaStorageException(
             f"cannot register the export: {type(error).__name__}: {error}",
             path=target,
-            hint="all files are written, and the next export registers what is missing",
+            hint="all files are written; the next export registers the missing ones",
         ) from error
 
 
@@ -170,9 +176,9 @@ def _register(target: str, export_id: str, table: LakeTable, partitions: Sequenc
         raise IllegalStateException(
             f"table {table.id} has registration {done} of this export, {found}",
             path=notes,
-            hint="restore the folder of notes; or drop the table and remove the folder: the next export registers all",
+            hint="restore this directory; or drop the table and delete the directory: the next export registers all",
         )
-    for number in range(done + 1, last + 1):  # a run was cut short between the two
+    for number in range(done + 1, last + 1):  # a run ended between the two steps
         table.add(export_id, number, _files_of(target, known[number]))
     there = {range_ for its in known.values() for range_ in its}
     new = [note for note in _notes(target, partitions) if note.range not in there]
@@ -185,26 +191,30 @@ def _register(target: str, export_id: str, table: LakeTable, partitions: Sequenc
 
 def _notes(target: str, partitions: Iterable[TopicPartition]) -> Iterator[Note]:
     for partition in partitions:
-        with contextlib.suppress(CorruptCheckpointException):  # the partition's row says so
+        with contextlib.suppress(CorruptCheckpointException):  # the partition's row reports it
             yield from noted(target, partition)
 
 
 def _files_of(target: str, ranges: Sequence[Range]) -> list[Registered]:
-    """CorruptCheckpointException for a range whose note cannot be read, IllegalStateException if it is gone."""
+    """Returns the files of ranges.
+
+    Raises CorruptCheckpointException for a range whose note cannot be read, IllegalStateException if the note is
+    missing.
+    """
     notes = {note.range: note for each in {each.partition for each in ranges} for note in noted(target, each)}
     for each in ranges:
         if each not in notes:
             raise IllegalStateException(
-                f"offsets {each.start} to {each.end - 1} of {each.partition} were to be registered, and their note is "
-                "gone",
+                f"offsets {each.start} to {each.end - 1} of {each.partition} were to be registered, but their note is "
+                "missing",
                 path=target,
-                hint="restore it; or drop the table and remove its folder of notes: the next export registers all",
+                hint="restore it; or drop the table and delete its directory of notes: the next export registers all",
             )
     return [Registered(each.partition, file) for each in ranges for file in notes[each].files]
 
 
 def _registrations(folder: str) -> dict[int, list[Range]]:
-    """The ranges that each registration brings."""
+    """Returns the ranges of each registration."""
     found: dict[int, list[Range]] = {}
     for name in sorted(OS_FILES.list_dir(folder)) if OS_FILES.is_dir(folder) else ():
         if (read := _NUMBER.fullmatch(name)) is not None:
@@ -220,23 +230,23 @@ def _note(path: str) -> Any:
         return read_note(path)
     except CorruptCheckpointException as error:
         error.hint = (
-            "it says what a table has: restore it; or drop the table and remove the folder of this note, and the next "
-            "export registers all of it anew"
+            "the note says what a table has: restore it; or drop the table and delete the directory of this note: the "
+            "next export registers everything again"
         )
         raise
 
 
 def _export_id(target: str) -> str:
-    """The name of this export in tables, for good."""
+    """Returns the permanent id of this export, by which tables know it."""
     path = os.path.join(target, NOTES, TABLES, NAME_FILE)
     if not OS_FILES.exists(path):
         folder = os.path.dirname(path)
         listed = OS_FILES.list_dir(folder) if OS_FILES.is_dir(folder) else []
-        if any(name != f"{NAME_FILE}.tmp" for name in listed):  # that one is of a run that was cut short here
+        if any(name != f"{NAME_FILE}.tmp" for name in listed):  # a run that was killed here leaves the .tmp file
             raise IllegalStateException(
-                f"{NAME_FILE} is gone, by which tables know this export: all files would come in again",
+                f"{NAME_FILE} is missing, the id by which tables know this export: all files would be registered again",
                 path=folder,
-                hint="restore it; or drop the tables and remove this folder: the next export registers all",
+                hint="restore it; or drop the tables and delete this directory: the next export registers all",
             )
         write_note(path, {"id": uuid.uuid4().hex})
     return str(_note(path)["id"])
@@ -246,7 +256,7 @@ def _export_id(target: str) -> str:
 
 
 class _DeltaTable:
-    """The target itself is the table, with the columns of its files and `topic` and `hour` of their paths."""
+    """The target itself as a Delta table, with the columns of its files, and `topic` and `hour` from their paths."""
 
     def __init__(self, target: str, layout: Layout) -> None:
         import pyarrow as pa
@@ -265,16 +275,16 @@ class _DeltaTable:
         self.id = str(self._table.metadata().id)
 
     def _check(self, wanted: Any) -> None:
-        """Others may have added columns to the table; those of the files must be there."""
+        """Checks that the table has the columns of the files; it may have more."""
         found = {field.name: field.type for field in self._schema.fields}
         wrong = [field.name for field in wanted.fields if found.get(field.name) != field.type]
         divided = self._table.metadata().partition_columns
         if wrong or divided != list(PARTITIONED_BY):
             raise IllegalArgumentException(
-                f"found a Delta table by {', '.join(divided) or 'no column'}, in which columns are missing or of "
-                f"another type: {', '.join(wrong) or 'none'}",
+                f"found a Delta table partitioned by {', '.join(divided) or 'no column'}; columns that are missing or "
+                f"have another type: {', '.join(wrong) or 'none'}",
                 path=self._target,
-                hint=f"expected what an export makes, by {', '.join(PARTITIONED_BY)}: choose another target",
+                hint=f"expected an export's table, partitioned by {', '.join(PARTITIONED_BY)}: choose another target",
             )
 
     def last(self, export_id: str) -> int:
@@ -323,8 +333,11 @@ def _app_id(export_id: str) -> str:
 
 
 class _IcebergTable:
-    """A topic's table, in a catalog: made with the columns of the files and without partitions, for its metadata has
-    the bounds of each file's timestamps, which are of one hour."""
+    """A topic's table in a catalog.
+
+    It is created with the columns of the files and without partitions: its metadata has the bounds of each file's
+    timestamps, which are in one hour.
+    """
 
     def __init__(self, target: str, layout: Layout, catalog: Any, namespace: Any, topic: str) -> None:
         self._target = target

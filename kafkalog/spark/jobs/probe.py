@@ -1,7 +1,7 @@
-"""What one Python process sees: its versions, its clock, and files of log directories.
+"""Reports what one Python process sees: its versions, its clock, and the files of log directories.
 
-`kafkalog spark doctor` sends this module to the executors by value, since their Python may have no kafkalog: nothing
-but the standard library is imported until that is looked at.  Answers are plain values.
+`kafkalog spark doctor` sends this module to the executors by value, since their Python may not have kafkalog.  It
+therefore imports only the standard library until it checks for kafkalog.  Answers are plain values.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-SAMPLE_BYTES = 64 << 10  # of each end of a file
+SAMPLE_BYTES = 64 << 10  # from each end of a file
 PACKAGES = ("pyspark", "pyarrow", "kafkalog")
-MODULES = ("kafkalog.spark.tasks", "kafkalog.spark.staging", "kafkalog.decoding")  # with all that is native
+MODULES = ("kafkalog.spark.tasks", "kafkalog.spark.staging", "kafkalog.decoding")  # these import all native modules
 
 
 class Sampled(NamedTuple):
-    """A file's first bytes [0, size), of which only the ends are read: `checksum` None where it is not there."""
+    """The first `size` bytes of a file, of which only the ends are read; `checksum` is None if the file is missing."""
 
     path: str
     size: int
@@ -34,7 +34,7 @@ class Sampled(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a process is to look at.  `places` is a pickle, which only a Python with kafkalog can take."""
+    """What a process checks.  `places` is a pickle, which only a Python with kafkalog can load."""
 
     folders: tuple[str, ...]
     samples: tuple[Sampled, ...]
@@ -45,11 +45,11 @@ class Asked(NamedTuple):
 
 
 def look(asked: Asked, wait_s: float = 0.0) -> dict[str, Any]:
-    """Everything, as one process sees it.  `wait_s` keeps a task long enough for the next one to go to another."""
+    """Runs all checks in one process.  `wait_s` keeps the task busy, so that the next one goes to another executor."""
     began = time.time()
     found: dict[str, Any] = {
         "host": socket.gethostname(),
-        "executor": os.getppid(),  # of one executor all workers come from one process
+        "executor": os.getppid(),  # all workers of an executor have one parent process
         "began": began,
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -68,14 +68,16 @@ def look(asked: Asked, wait_s: float = 0.0) -> dict[str, Any]:
 
 
 def looks(asked: Asked, wait_s: float, tasks: Iterator[int]) -> Iterator[dict[str, Any]]:
-    """Of a Spark task."""
+    """Runs `look` in a Spark task."""
     for _ in tasks:
         yield look(asked, wait_s)
 
 
 def sample(path: str, size: int) -> Sampled:
-    """The checksum of both ends of a file's first `size` bytes, which are compared between machines: inode numbers and
-    times say nothing there."""
+    """Computes the checksum of both ends of a file's first `size` bytes.
+
+    It is compared between hosts, where inode numbers and times say nothing.
+    """
     try:
         with open(path, "rb") as file:
             first = file.read(min(size, SAMPLE_BYTES))
@@ -97,7 +99,7 @@ def _version(package: str) -> str | None:
 
 
 def _broken() -> str | None:
-    """Why kafkalog does not work here: a module that is missing, a native one of another build."""
+    """Says why kafkalog does not work here, such as a missing module or a native module of another build."""
     try:
         for name in MODULES:
             importlib.import_module(name)
@@ -110,7 +112,7 @@ def _broken() -> str | None:
 
 
 def _is_source_found() -> bool:
-    """As Spark looks for sources: by modules named pyspark_*."""
+    """Whether Spark finds the source: it looks for modules named pyspark_*."""
     try:
         return importlib.util.find_spec("pyspark_kafkalog") is not None
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""recover: `kafkalog.toolbox.recovery` over a cluster, one task a partition: what an open after a crash does."""
+"""recover: runs `kafkalog.toolbox.recovery` on a cluster, one task a partition, as an open after a crash does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = (
 
 
 class Done(NamedTuple):
-    """One partition of a directory."""
+    """The result for one partition of a directory."""
 
     log_dir: str
     result: Recovered
@@ -42,13 +42,33 @@ def recover(
     from_start: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """Recover partitions from their recovery points on, as an open after a crash does, or only tell (`act=False`).
+    """Recovers partitions from their recovery points on, as an open after a crash does, or reports what it would do.
 
-    A DataFrame with a row for each partition: its old and new end, what is or would be cut and dropped, which files
-    differ, or why it does not open.  With `act` each directory is held until all of its partitions are done, and left
-    as after a clean shutdown where every partition of it was recovered.  Other arguments are those of
-    `kafkalog.toolbox.recovery.recover`.  LogDirLockedException where somebody has a directory; ConfigException for
-    settings that make no sense, and then nothing was changed.
+    Args:
+        spark: The session.
+        log_dirs: The path of a log directory, or a list of them.
+        partitions: Names of topics or partitions ("orders", "orders-0"), or patterns ("orders*").  Default: all.
+        act: True recovers; False, the default, only reports and changes nothing.
+        config: Settings of the topics, over those that are stored in the directory.
+        from_start: Whether to check the logs from their starts, not from their recovery points.
+        progress: A function that is called with the bytes of each task that ends.
+
+    Returns:
+        A DataFrame with a row for each partition: its old and new end, the bytes that are (or would be) truncated, the
+        files that are dropped or differ, or the error that keeps it from opening.
+
+    Raises:
+        ConfigException: A setting is not valid; nothing was changed.
+        LogDirLockedException: Another process holds a directory.  With `act` each directory is held until all of its
+            partitions are done.  If every partition was recovered, it is left as after a clean shutdown.
+        UnknownTopicOrPartitionException: No directory has a topic or partition with a given name.
+        UnsupportedOperationException: The session is one of Spark Connect.
+        KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
+
+    Example:
+        Show what recovery would truncate:
+
+            jobs.recover(spark, "/var/kafka-logs").where("lost_bytes > 0").show()
     """
     rows = [
         (
@@ -85,7 +105,7 @@ def recovered(
     from_start: bool = False,
     progress: Progress | None = None,
 ) -> list[Done]:
-    """As `recover`, in the toolbox's own words."""
+    """Does the work of `recover`, and returns the toolbox's results."""
     tasks = choose(log_dirs, partitions)
     how = RecoveryOptions(dict(config or {}), from_start)
     check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])

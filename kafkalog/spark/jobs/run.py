@@ -1,9 +1,10 @@
-"""What all jobs share: choosing partitions, one Spark task for each piece of work, progress, a DataFrame of what came.
+"""Code that all jobs share: choosing partitions, one Spark task for each piece of work, progress, a DataFrame of
+results.
 
-A job runs when it is called, once, whatever is done with its DataFrame later.  `work` is a function of kafkalog, which
-executors import: where their Python has no kafkalog the error says so.  What is wrong with one piece of work is in its
-result, whatever it is (`attempted`), so that the others go on, and Spark does not try again what would fail again.  An
-attempt fails only where it must not answer (`Unanswered`): a second one at a task that another has.
+A job runs once, when it is called, no matter how often its DataFrame is used.  `work` is a function that executors
+import; an error says so if their Python has no kafkalog.  An error in one piece of work becomes its result
+(`attempted`), so the other pieces continue, and Spark does not retry work that would fail again.  An attempt fails only
+if it must not answer (`Unanswered`): if another attempt already has its task.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ Dirs = Dir | Sequence[Dir]
 Names = TopicPartition | str | Iterable[TopicPartition | str]
 EXECUTOR_HINT = (
     "set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that has kafkalog, on every machine (README, Spark); "
-    "`pip install kafkalog[spark]` there"
+    "run `pip install kafkalog[spark]` there"
 )
 
 
 class Unanswered(Exception):
-    """An attempt at a task that must not answer: Spark counts it as failed, and knows whether another succeeded."""
+    """An attempt at a task that must not answer: Spark counts it as failed, and knows whether another one succeeded."""
 
 
 class Chosen(NamedTuple):
-    """A partition; `bytes` of its .log files."""
+    """A partition; `bytes` is the size of its .log files."""
 
     log_dir: str
     partition: TopicPartition
@@ -59,7 +60,7 @@ class Chosen(NamedTuple):
 
 
 def directories(log_dirs: Dirs) -> list[str]:
-    """Absolute paths, each once; what was mounted as it is."""
+    """Returns absolute paths, each once; mounted paths stay as they are."""
     return list(dict.fromkeys(map(_directory, _given(log_dirs))))
 
 
@@ -69,7 +70,7 @@ def _given(log_dirs: Dirs) -> list[Dir]:
 
 def _directory(given: Dir) -> str:
     if isinstance(given, RemoteStorage):
-        raise UnsupportedOperationException("a remote tier is only read: by the jobs export and verify")
+        raise UnsupportedOperationException("a remote tier can only be read: use the jobs export and verify")
     text = os.fspath(given)
     return text if OS_FILES.owns(text) else os.path.realpath(local_path(text, what="log_dirs"))
 
@@ -78,25 +79,28 @@ def _directory(given: Dir) -> str:
 def readable(
     spark: Any, log_dirs: Dirs, remote: str | RemoteStorage | None
 ) -> Iterator[tuple[list[str], tuple[Place, ...]]]:
-    """Paths of what a job reads, and how executors reach the remote tiers among them, which are readable here
-    meanwhile."""
+    """Yields the paths that a job reads, and the remote tiers among them for the executors.
+
+    The tiers are readable in this process inside the block.
+    """
     paths, places = places_of(spark, _given(log_dirs), remote)
     with held(places):
         yield list(paths), places
 
 
 def names_of(wanted: Names | None) -> set[str] | None:
-    """What is asked for; one name is one name.  None for all."""
+    """Returns the names that the caller gave, one or several; None means all."""
     if wanted is None:
         return None
     return {str(each) for each in ([wanted] if isinstance(wanted, str | TopicPartition) else wanted)}
 
 
 def choose(log_dirs: Dirs, wanted: Names | None, *, internal: bool = True) -> list[Chosen]:
-    """The partitions of directories: all, or those that are named (`topic-0`, `topic` for all of a topic, a glob).
-    `internal`: also `__consumer_offsets` and its like, where nothing is named.
+    """Returns the partitions of directories: all, or those that are named (`topic-0`, `topic` for all of a topic, a
+    glob).
 
-    UnknownTopicOrPartitionException for a name that no directory has; NoSuchFileException, KafkaStorageException.
+    `internal`: whether `__consumer_offsets` and other internal topics are included if nothing is named.  Raises
+    UnknownTopicOrPartitionException for a name that no directory has, and NoSuchFileException or KafkaStorageException.
     """
     asked = names_of(wanted)
     found, met, topics = [], set(), set()
@@ -128,13 +132,13 @@ def _log_bytes(path: str) -> int:
 
 
 class _Tell(AccumulatorParam):  # type: ignore[misc]
-    """Bytes that tasks have done; told on the driver, as each ends."""
+    """Counts the bytes of finished tasks; reports them on the driver as each task ends."""
 
     def __init__(self, tell: Progress | None = None) -> None:
         self._tell = tell
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Tell, ()  # executors tell nobody
+        return _Tell, ()  # executors report to nobody
 
     def zero(self, value: int) -> int:
         return 0
@@ -155,19 +159,19 @@ def run(
     progress: Progress | None = None,
     places: Sequence[Place] = (),
 ) -> list[R]:
-    """`work` of each task on the executors, one Spark task for each; the results in the order of the tasks.
+    """Runs `work` for each task on the executors, one Spark task each; returns the results in the order of the tasks.
 
-    `failed`: the result of a task that went wrong; without it Spark ends the job.  `size`: a task's bytes: the largest
-    begin first, and `progress` is told of them as tasks end.  `places` are made readable on the executors.
-    UnsupportedOperationException for a session of Spark Connect; KafkaException where the executors have no kafkalog,
-    or Spark ended the job.
+    `failed` returns the result of a task that raised; without it Spark ends the job.  `size` returns a task's bytes:
+    the largest tasks start first, and `progress` gets the bytes as tasks end.  `places` are made readable on the
+    executors. Raises UnsupportedOperationException for a session of Spark Connect, and KafkaException if the executors
+    have no kafkalog or Spark ended the job.
     """
     try:
         context = spark.sparkContext
     except Exception:
         raise UnsupportedOperationException(
             "jobs need a classic session, found one of Spark Connect",
-            hint="run the job where the cluster's driver runs, or `kafkalog spark ... --master` by spark-submit",
+            hint="run the job where the cluster's driver runs, or run `kafkalog spark ... --master`",
         ) from None
     if not tasks:
         return []
@@ -181,7 +185,8 @@ def run(
 
 
 def collected(spread: Any) -> list[Any]:
-    """An RDD's elements.  KafkaException where the executors have no kafkalog, or Spark ended the job."""
+    """Returns an RDD's elements.  Raises KafkaException if the executors have no kafkalog, or if Spark ended the
+    job."""
     try:
         found: list[Any] = spread.collect()
     except Exception as error:
@@ -190,13 +195,13 @@ def collected(spread: Any) -> list[Any]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         said = [line for line in lines if "Job aborted" in line or "Error: " in line or "Unanswered: " in line]
         is_missing = "ModuleNotFoundError" in str(error)
-        hint = EXECUTOR_HINT if is_missing else "run it again: what is done stays done"
+        hint = EXECUTOR_HINT if is_missing else "run it again: finished work is kept"
         raise KafkaException(f"Spark ended the job: {(said or lines)[-1][:500]}", hint=hint) from error
     return found
 
 
 class _Each(AnswersAtOnce, Generic[T, R]):
-    """Of a Spark task: the work that is in it, and its results by number."""
+    """The function of a Spark task: does its work, and yields the results by number."""
 
     def __init__(
         self,
@@ -221,7 +226,7 @@ class _Each(AnswersAtOnce, Generic[T, R]):
 
 
 def attempted(work: Callable[[T], R], failed: Callable[[T, KafkalogError], R], task: T) -> R:
-    """What came of a task: `work`, or `failed` of whatever was raised.  Unanswered."""
+    """Returns the result of a task: `work`, or `failed` of the exception.  Unanswered is raised as it is."""
     try:
         return work(task)
     except Unanswered:
@@ -231,7 +236,7 @@ def attempted(work: Callable[[T], R], failed: Callable[[T, KafkalogError], R], t
 
 
 def frame(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
-    """A DataFrame of rows that are here; by Arrow it is a local relation, which is collected without a job."""
+    """Builds a DataFrame of local rows; with Arrow it is a local relation, which needs no job to collect."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -242,26 +247,26 @@ def frame(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
 
 
 def told(error: BaseException | None) -> str | None:
-    """An error in a column."""
+    """Returns an error as text for a column."""
     return None if error is None else f"{type(error).__name__}: {error}"
 
 
 def portable(error: BaseException) -> KafkalogError:
-    """As it goes from an executor to the driver, and can be told from others there: with its path, and what to do."""
+    """Returns an error that can be pickled for the driver, with its path and what to do."""
     if isinstance(error, KafkalogError):
         cause = error.__cause__
-        if isinstance(cause, OSError) and str(cause) not in str(error):  # it would stay behind
+        if isinstance(cause, OSError) and str(cause) not in str(error):  # pickle loses the cause
             error.message = f"{error.message}: {cause}"
         return error
     if isinstance(error, MemoryError):
-        return KafkaException(f"MemoryError: {error}", hint="smaller tasks (range_bytes, map_bytes), or more memory")
+        return KafkaException(f"MemoryError: {error}", hint="use smaller tasks (range_bytes, map_bytes) or more memory")
     if not isinstance(error, OSError) or error.strerror is None:
         return KafkaException(f"{type(error).__name__}: {error}")
     path = error.filename if isinstance(error.filename, str) else None
     if isinstance(error, FileNotFoundError):
-        return NoSuchFileException("not found", path=path, hint="was it deleted, or is it not there on this machine?")
+        return NoSuchFileException("not found", path=path, hint="it was deleted, or it does not exist on this host")
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return IllegalArgumentException("found a file, expected a folder", path=path, hint="choose another path")
+        return IllegalArgumentException("found a file, expected a directory", path=path, hint="choose another path")
     made = KafkaStorageException.because_of(error, type(error).__name__)
     if isinstance(error, PermissionError):
         made.hint = "run driver and executors as the user that owns it"
@@ -270,7 +275,7 @@ def portable(error: BaseException) -> KafkalogError:
 
 @contextmanager
 def os_errors_named(expected: str) -> Iterator[None]:
-    """What the system says of a path, as an error of ours."""
+    """Raises operating system errors about a path as errors of kafkalog."""
     try:
         yield
     except OSError as error:

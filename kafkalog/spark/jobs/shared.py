@@ -1,17 +1,20 @@
 """A log directory whose partitions executors change while the driver holds it.
 
-A directory has one holder, and its checkpoints one writer.  So the driver holds it for the whole job (its lock, its
-marker, a lease of each partition) and lends partitions; what an executor gets is a `Loan`.  The executor takes a place
-of its own in the directory's lock (`OsGuest`), so that nobody else comes in while it is at work, also when the driver
-was killed and also for a second attempt at the same task.  Such an attempt (a speculative one, or one after a lost
-executor) never answers for a partition that another attempt has: it waits for the end of that one and fails, and Spark
-begins a further one where there was no success.  Then it works on a directory of its own: a temporary folder
-with a link to the partition's folder, copies of the small files, and the clean-shutdown marker if the partition
-deserves it.  The toolbox's functions run there as they are.  What they write into these checkpoints comes back with the
-result, and the driver writes it into the real ones, by each partition's lease.
+A directory has one holder, and its checkpoints have one writer.  The driver therefore holds it for the whole job (its
+lock, its clean-shutdown marker, a lease of each partition) and lends partitions.  An executor gets a `Loan`.
 
-After a crash of an executor its partition is as any crash of the engine leaves it; after one of the driver the marker
-is gone, the checkpoints are those from before, and the next open recovers.
+The executor takes its slot in the directory's lock (`OsGuest`).  This keeps other processes out while it works, even if
+the driver was killed, and keeps out a second attempt at the same task.  Such an attempt, speculative or after a lost
+executor, never answers for a partition that another attempt has.  It waits for the end of that attempt and fails; Spark
+starts a new attempt if there was no success.
+
+The executor works on a temporary directory with a link to the partition's directory, copies of the small files, and the
+clean-shutdown marker if the partition was closed cleanly.  The toolbox's functions run there unchanged.  The checkpoint
+lines that they write come back with the result, and the driver writes them to the real checkpoints with each
+partition's lease.
+
+After a crash of an executor, its partition is as after any crash of the engine.  After a crash of the driver, the
+marker is missing and the checkpoints are the old ones, so the next open recovers.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ from kafkalog.spark.jobs.run import Chosen, Progress, Unanswered, os_errors_name
 from kafkalog.toolbox.recovery import hold_directory
 
 R = TypeVar("R")
-TARGET_EXPECTED = "expected a folder to write to"
-WAIT_S = 30.0  # for the last guest
+TARGET_EXPECTED = "expected a directory to write to"
+WAIT_S = 30.0  # for the last guest to leave
 SETTLE_S = 3.0  # Spark kills an attempt within this time after another one's success
 REST_S = 0.1
 LINES = (
@@ -70,7 +73,7 @@ class Loan:
 
 @dataclass
 class TaskDirectory:
-    """An executor's own directory while it has the partition; afterwards what came of it."""
+    """An executor's temporary directory while it has the partition; afterwards the result of its work."""
 
     path: str
     log_dir: str
@@ -78,11 +81,11 @@ class TaskDirectory:
     clean: bool = False
 
     def real(self, text: str) -> str:
-        """With the paths that the directory really has."""
+        """Replaces the temporary path with that of the log directory."""
         return text.replace(self.path, self.log_dir)
 
     def real_error(self, error: KafkalogError) -> KafkalogError:
-        """An error with real paths."""
+        """Replaces the paths in an error with the real ones."""
         error.message = self.real(error.message)
         error.path = None if error.path is None else self.real(error.path)
         error.hint = None if error.hint is None else self.real(error.hint)
@@ -102,9 +105,10 @@ class Returned:
 
 
 class SharedDirectory:
-    """On the driver; a context manager.  LogDirLockedException where somebody has the directory.
+    """Holds a directory on the driver; a context manager.  Raises LogDirLockedException if another process holds it.
 
-    `lend` each partition, then `share`, then executors may come.  What an error ends before that is left as it was.
+    Call `lend` for each partition, then `share`; after that, executors may work.  An error before that leaves the
+    directory as it was.
     """
 
     def __init__(self, log_dir: str, *, create: bool = False) -> None:
@@ -123,20 +127,20 @@ class SharedDirectory:
         return self
 
     def lend(self, partition: TopicPartition) -> Loan:
-        """One that nobody has.  IllegalArgumentException where this process has it open."""
+        """Lends a free partition.  Raises IllegalArgumentException if this process has it open."""
         scheduler = ManualScheduler(SYSTEM_CLOCK)
         lease = directory.enter(self.path, partition, OS_FILES, SYSTEM_CLOCK, scheduler, create=False)
         self._leases[partition] = lease
         return Loan(self.path, partition, len(self._leases) - 1, self._token, lease.clean)
 
     def share(self) -> None:
-        """Let executors in, to whom partitions were lent."""
+        """Admits the executors to whom partitions were lent."""
         with os_errors_named("expected a Kafka log directory"):
             self._hold.directory.share(self._token)
         self._is_shared = True
 
     def take(self, partition: TopicPartition, returned: Returned | None) -> None:
-        """A partition is back; None: nobody knows how."""
+        """Takes a partition back; None means that its state is unknown."""
         lease = self._leases[partition]
         if returned is None:
             lease.leave(clean=False)
@@ -145,7 +149,7 @@ class SharedDirectory:
         if points is not None:
             lease.set_line(names.LOG_START_OFFSET_CHECKPOINT_FILE, starts)
             lease.set_line(names.RECOVERY_POINT_CHECKPOINT_FILE, points)
-        with contextlib.suppress(KafkalogError):  # one that cannot be read: the pass begins anew next time
+        with contextlib.suppress(KafkalogError):  # it cannot be read: the next pass starts from the beginning
             lease.set_line(names.CLEANER_OFFSET_CHECKPOINT_FILE, cleaned)
         lease.leave(clean=returned.clean)
 
@@ -154,27 +158,30 @@ class SharedDirectory:
         try:
             alone = not shared or _until(self._hold.directory.take_back)
             for lease in self._leases.values():
-                lease.leave(clean=lease.clean and not shared)  # nothing for those that are back
+                lease.leave(clean=lease.clean and not shared)  # does nothing for partitions that are back
             self._hold.leave(clean=alone and (kind is None or not shared))
         finally:
             self._hold.give_up()
         if had_marker and shared and isinstance(error, KafkalogError):
-            advise(error, f"{self.path} is left without its clean-shutdown marker: a start looks through its logs")
+            advise(error, f"{self.path} has no clean-shutdown marker now: the next start checks its logs")
 
 
 def advise(error: KafkalogError, text: str) -> None:
-    """Adds to what an error says of what to do, or of what is left."""
+    """Adds to an error what to do, or what is left."""
     error.hint = f"{error.hint}; {text}" if error.hint else text
 
 
 def check_session(spark: Any) -> None:
-    """Before anything is taken: UnsupportedOperationException for a session that runs no jobs."""
+    """Raises UnsupportedOperationException for a session that runs no jobs, before anything is locked."""
     run(spark, str, [])
 
 
 def check_settings(config: Mapping[str, str], topics: Iterable[tuple[str, str]]) -> None:
-    """Before a directory is taken: settings that make no sense, or do not go with those that it keeps, change nothing.
-    `topics`: (log directory, topic).  ConfigException; CorruptCheckpointException where they cannot be read."""
+    """Checks settings before a directory is locked, so that settings that are not valid change nothing.
+
+    `topics`: (log directory, topic).  Raises ConfigException for settings that are not valid or contradict the stored
+    ones, and CorruptCheckpointException if the stored ones cannot be read.
+    """
     LogConfig.validate(config)
     found: dict[str, TopicSettings] = {}
     for log_dir, topic in topics:
@@ -191,7 +198,7 @@ def run_lent(
     failed: Callable[[tuple[Chosen, Loan], KafkalogError], tuple[R, Returned | None]],
     progress: Progress | None,
 ) -> list[R]:
-    """`run` of partitions that executors change, whose directories are held until all of them are back."""
+    """Does `run` for partitions that executors change; holds their directories until all partitions are back."""
     with ExitStack() as stack:
         roots = dict.fromkeys(task.log_dir for task in tasks)
         held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
@@ -205,7 +212,10 @@ def run_lent(
 
 
 class SharedLock:
-    """On the driver: the lock of a folder that is no log directory; a context manager.  LogDirLockedException."""
+    """Holds the lock of a directory that is not a log directory, on the driver; a context manager.
+
+    Raises LogDirLockedException if another process holds it.
+    """
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, names.LOCK_FILE)
@@ -229,7 +239,7 @@ class SharedLock:
 
 
 def _until(attempt: Callable[[], bool]) -> bool:
-    """Whether it came to be true, in WAIT_S."""
+    """Whether `attempt` succeeded within WAIT_S."""
     end = time.monotonic() + WAIT_S
     while not attempt():
         if time.monotonic() > end:
@@ -240,14 +250,17 @@ def _until(attempt: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def guest(log_dir: str, token: bytes, slot: int) -> Iterator[None]:
-    """On an executor: a place in a shared lock.  Unanswered where another attempt has it (once that has ended, however
-    long it takes: Spark kills who waits after the other's success), or whom the work is for has gone."""
+    """Takes a slot in a shared lock, on an executor.
+
+    Raises Unanswered if another attempt has the slot, once that attempt has ended: Spark kills a waiting attempt after
+    the other one's success.  Raises it also if the driver is not holding the lock any more.
+    """
     path = os.path.join(log_dir, names.LOCK_FILE)
     try:
         place = OsGuest(path, token, slot)
     except PlaceTaken as error:
         _wait_for_place(path, token, slot)
-        raise Unanswered(f"another attempt at this task was at work: {error}") from None
+        raise Unanswered(f"another attempt at this task was running: {error}") from None
     except LogDirLockedException as error:
         raise Unanswered(str(error)) from None
     with place:
@@ -270,8 +283,10 @@ def _wait_for_place(path: str, token: bytes, slot: int) -> None:
 
 @contextlib.contextmanager
 def borrowed(loan: Loan) -> Iterator[TaskDirectory]:
-    """On an executor: the partition in a directory of its own, to which the toolbox may do what it likes.  What it
-    raises names the directory that the partition is really in."""
+    """Yields a temporary directory with the partition, on an executor, in which the toolbox may change everything.
+
+    Errors name the directory that really has the partition.
+    """
     with guest(loan.log_dir, loan.token, loan.slot):
         path = os.path.realpath(tempfile.mkdtemp(prefix="kafkalog-"))
         own = TaskDirectory(path, loan.log_dir)
@@ -284,7 +299,7 @@ def borrowed(loan: Loan) -> Iterator[TaskDirectory]:
         except (KafkalogError, OSError) as error:
             raise own.real_error(portable(error)) from None
         finally:
-            shutil.rmtree(path, ignore_errors=True)  # takes the link, not what it leads to
+            shutil.rmtree(path, ignore_errors=True)  # deletes the link, not its target
 
 
 def _furnish(own: TaskDirectory, loan: Loan) -> None:

@@ -1,12 +1,12 @@
-"""compact_by_shuffle: one partition whose keys are more than any offset map takes, in one pass.
+"""compact_by_shuffle: compacts one partition with more keys than an offset map holds, in one pass.
 
     keys and offsets, up to the first that may not be cleaned   the data source: two columns, committed records
     the last offset of each key                                 a shuffle by key, which spills to disk
-    a bit for each offset, 1 where it is the last of its key    a shuffle by block of offsets
-    the copy pass                                               the engine's own, with these bits in its map's place
+    a bit for each offset, 1 if it is the last of its key       a shuffle by block of offsets
+    the copy pass                                               the engine's, with these bits instead of its map
 
-So the memory of the task that copies is a bit an offset, in a file that is mapped, whatever the keys are.  What it
-leaves is what one pass with a map of unbounded size leaves, byte for byte.
+The task that copies needs one bit an offset, in a mapped file, however many keys there are.  The result is the same,
+byte for byte, as one pass with a map of unlimited size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafkalog.spark.source import register
 from kafkalog.toolbox.compact import Cleanable, Compacted, PassOptions, cleanable, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
 
-BLOCK_OFFSETS = 32_768  # of Spark's bitmap functions
+BLOCK_OFFSETS = 32_768  # as in Spark's bitmap functions
 BLOCK_BYTES = BLOCK_OFFSETS // 8
 R = TypeVar("R")
 Found = tuple[Compacted, Returned | None]
@@ -51,11 +51,32 @@ def compact_by_shuffle(
     rolls: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """Compact one partition, its last offsets found by a shuffle, or only tell what would go (`act=False`).  A
-    DataFrame of one row, as that of `compact`.
+    """Compacts one partition with any number of keys: a shuffle finds the last offset of each key.
 
-    `config` and `rolls` as there.  PolicyViolationException where nobody said that it is compacted; with `act`
-    LogDirLockedException where somebody has the directory.
+    Args:
+        spark: The session.
+        log_dir: The log directory.
+        partition: The partition ("customers-0").
+        act: True compacts; False, the default, only reports what would be removed.
+        config: Settings of the topic.  Default: the settings that are stored in the directory.
+        rolls: Whether to close the active segment first, so that it is compacted too.
+        progress: A function that is called with the bytes of the partition at the end.
+
+    Returns:
+        A DataFrame of one row, with the columns of `compact`.
+
+    Raises:
+        IllegalArgumentException: `partition` names more than one partition.
+        PolicyViolationException: The topic's cleanup.policy does not compact it.
+        LogDirLockedException: Another process holds the directory (with `act`).
+        UnknownTopicOrPartitionException: The directory has no such partition.
+        UnsupportedOperationException: The session is one of Spark Connect.
+        KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
+
+    Example:
+        Compact a partition with a billion keys:
+
+            jobs.compact_by_shuffle(spark, "/var/kafka-logs", "customers-0", act=True).show()
     """
     root, result = compacted_by_shuffle(
         spark, log_dir, partition, act=act, config=config, rolls=rolls, progress=progress
@@ -73,16 +94,16 @@ def compacted_by_shuffle(
     rolls: bool = False,
     progress: Progress | None = None,
 ) -> tuple[str, Compacted]:
-    """As `compact_by_shuffle`, in the toolbox's own words: (the directory, what was done)."""
+    """Does the work of `compact_by_shuffle`; returns the directory and the toolbox's result."""
     found = choose(log_dir, [partition])
     if len(found) != 1:
         raise IllegalArgumentException(
-            f"found {len(found)} partitions of {partition}, expected one", hint="name topic-0"
+            f"found {len(found)} partitions of {partition}, expected one", hint="name one partition, such as topic-0"
         )
     (task,) = found
     given = dict(config or {})
     for reason in left_alone(task.log_dir, [task.partition], TopicSettings(task.log_dir, given)).values():
-        raise PolicyViolationException(f"{task.partition} is left alone: {reason.text}")
+        raise PolicyViolationException(f"{task.partition} is not compacted: {reason.text}")
     check_session(spark)
     if act:
         with SharedDirectory(task.log_dir) as shared:
@@ -100,7 +121,7 @@ def compacted_by_shuffle(
 
 
 def _compacted(spark: Any, task: Chosen, look: Look, pass_over: Pass) -> Found:
-    """Looks, shuffles where there is something to clean, and passes over the log; all on executors."""
+    """Finds what to clean, runs the shuffle if there is something, and compacts; all on executors."""
     (looked,) = run(spark, partial(_given, look), [None], failed=_as_it_is)
     if isinstance(looked, KafkalogError):
         return Compacted(task.partition, error=looked), None
@@ -132,13 +153,13 @@ def _how(rolls: bool = False, lasts: LastOffsets | None = None) -> PassOptions:
 
 
 def _look(config: Mapping[str, str], rolls: bool, loan: Loan) -> Cleanable:
-    """What there is to clean; the log is as it was, but that its active segment may be closed."""
+    """Returns what there is to clean; only closes the active segment, if that is wanted."""
     with borrowed(loan) as own:
         return cleanable(own.path, loan.partition, TopicSettings(own.path, config), _how(rolls))
 
 
 def _look_beside(config: Mapping[str, str], rolls: bool, task: Chosen) -> Cleanable:
-    """The same, and nothing is changed."""
+    """Returns what there is to clean, and changes nothing."""
     with OverlayFiles() as overlay:
         return cleanable(task.log_dir, task.partition, TopicSettings(task.log_dir, config), _how(rolls), overlay)
 
@@ -154,7 +175,8 @@ def _tell(task: Chosen, config: Mapping[str, str], rolls: bool, lasts: LastOffse
 
 
 def last_offset_blocks(spark: Any, log_dir: str, partition: TopicPartition, found: Cleanable) -> Any:
-    """(block, bits): for each BLOCK_OFFSETS offsets from the log's start on a bit each, where one is set."""
+    """Returns (block, bits): a bit an offset, in blocks of BLOCK_OFFSETS from the log start offset, for blocks with a
+    bit."""
     from pyspark.sql import functions as F  # noqa: N812
 
     register(spark)
@@ -172,12 +194,12 @@ def last_offset_blocks(spark: Any, log_dir: str, partition: TopicPartition, foun
 
 
 def _copy(partition: TopicPartition, found: Cleanable, pass_over: Pass, blocks: Iterable[Any]) -> Iterator[Found]:
-    """On the executor that copies."""
+    """Compacts with the blocks, on the executor that copies."""
     yield attempted(partial(_pass_by_blocks, found, pass_over), partial(_failed, partition), blocks)
 
 
 def _pass_by_blocks(found: Cleanable, pass_over: Pass, blocks: Iterable[Any]) -> Found:
-    """Blocks to a file, and the pass."""
+    """Writes the blocks to a file, and runs the pass."""
     with _last_offsets(found, blocks) as lasts:
         return pass_over(lasts)
 
@@ -197,4 +219,4 @@ def _last_offsets(found: Cleanable, blocks: Iterable[Any]) -> Iterator[LastOffse
             try:
                 yield lasts
             finally:
-                lasts.use(b"", 0, 0)  # lets go of the map
+                lasts.use(b"", 0, 0)  # releases the mapped file

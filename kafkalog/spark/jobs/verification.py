@@ -1,4 +1,5 @@
-"""verify: `kafkalog.toolbox.verify` over a cluster, one task a partition.  Reads only, beside whoever runs."""
+"""verify: runs `kafkalog.toolbox.verify` on a cluster, one task a partition.  It only reads, also while a broker
+runs."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ SCHEMA = (
 
 
 class Verified(NamedTuple):
-    """A partition, or (without one) the small files of a directory."""
+    """A partition; or, without one, the small files of a directory."""
 
     log_dir: str
     partition: TopicPartition | None
@@ -50,15 +51,32 @@ def verify(
     progress: Progress | None = None,
     remote: str | RemoteStorage | None = None,
 ) -> Any:
-    """Check every batch, index entry and small file of directories, or of some partitions or topics.
+    """Checks every batch, index entry and small file of directories, or of some partitions or topics.
 
-    `log_dirs` may also be a bucket (`s3://bucket/prefix`, or a `RemoteStorage`, which says more); `remote` is where the
-    logs of a directory go on.
+    Args:
+        spark: The session.
+        log_dirs: The path of a log directory, or a list of them; or a bucket (`s3://bucket/prefix`, or a
+            `RemoteStorage`).
+        partitions: Names of topics or partitions ("orders", "orders-0"), or patterns ("orders*").  Default: all.
+        deep: Whether to decode every record, and to check producers' sequences, transactions and leader epochs too.
+        progress: A function that is called with the bytes of each task that ends.
+        remote: The remote tier of the logs: an address, or a `RemoteStorage`.
 
-    A DataFrame with a row for each partition, and one without topic and partition for each directory's own files where
-    all of it is looked at: `ok`, the counts, what is wrong where (`findings`), and `error` where the look failed.
-    `progress` is called with the bytes of each task that ends.  UnknownTopicOrPartitionException,
-    NoSuchFileException, KafkaStorageException.
+    Returns:
+        A DataFrame with a row for each partition: `ok`, counts, `findings` (what is wrong, and at which position), and
+        `error` if the check itself failed.  If all partitions are checked, a row without topic and partition has the
+        small files of each directory.
+
+    Raises:
+        UnknownTopicOrPartitionException: No directory has a topic or partition with a given name.
+        NoSuchFileException, KafkaStorageException: A directory does not exist or cannot be read.
+        UnsupportedOperationException: The session is one of Spark Connect.
+        KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
+
+    Example:
+        Show what is damaged:
+
+            jobs.verify(spark, "/var/kafka-logs").where("not ok").select("topic", "partition", "findings").show()
     """
     rows = [
         (
@@ -88,7 +106,7 @@ def verified(
     progress: Progress | None = None,
     remote: str | RemoteStorage | None = None,
 ) -> list[Verified]:
-    """As `verify`, in the toolbox's own words."""
+    """Does the work of `verify`, and returns the toolbox's results."""
     found = []
     with readable(spark, log_dirs, remote) as (roots, places):
         if partitions is None:
