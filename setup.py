@@ -6,12 +6,15 @@ with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+from distutils.command.install_data import install_data  # isort: skip  # setuptools provides it
 
 DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
 SANITIZE = {"1": "address,undefined", "thread": "thread"}.get(os.environ.get("KAFKALOG_SANITIZE", ""))
@@ -65,11 +68,34 @@ class BuildModules(build_ext):
         super().build_extensions()
 
 
+class InstallShared(install_data):
+    """Adds the man pages and the shells' completions, which the built commands write about themselves.
+
+    They need the command line's packages, which pyproject.toml lists as requirements of the build.  A build without
+    them still gives a wheel that works, and says what it lacks.
+    """
+
+    def run(self) -> None:
+        build = self.get_finalized_command("build_ext")
+        place = Path(self.get_finalized_command("build").build_base).resolve() / "shared"
+        here = "." if build.inplace else self.get_finalized_command("build").build_lib
+        path = os.pathsep.join([str(Path(here).resolve()), *sys.path])
+        command = [sys.executable, "-m", "kafkalog.cli.shared_files", str(place)]
+        done = subprocess.run(command, cwd=place.parent, env={**os.environ, "PYTHONPATH": path})
+        if done.returncode:
+            self.warn("the wheel has no man pages and completions: python -m kafkalog.cli.shared_files failed")
+        else:
+            files = [file for file in sorted(place.rglob("*")) if file.is_file()]
+            self.data_files = [(str(file.parent.relative_to(place)), [str(file)]) for file in files]
+        super().run()
+
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 setup(
     options={"build_ext": {"parallel": CORES}},
-    cmdclass={"build_ext": BuildModules},
+    cmdclass={"build_ext": BuildModules, "install_data": InstallShared},
+    data_files=[("share", [])],  # a wheel has data, which InstallShared names
     ext_modules=cythonize(
         extensions,
         build_dir="build/cython",

@@ -16,6 +16,10 @@ assert not generated, f"generated C in the wheel: {generated}"
 for wanted in ("kafkalog/py.typed", "pyspark_kafkalog.py", "kafkalog/_native/codec/batches.pyi"):
     assert wanted in names, f"{wanted} is missing from the wheel"
 assert not [n for n in names if n.startswith("tests/")], "tests in the wheel"
+shared = [n.partition(".data/data/share/")[2] for n in names if ".data/data/share/" in n]
+for wanted in ("man/man1/kafkalog.1", "man/man1/kafkalog-verify.1", "bash-completion/completions/kafkalog",
+               "zsh/site-functions/_kafkalog", "fish/vendor_completions.d/kafkalog.fish"):
+    assert wanted in shared, f"share/{wanted} is missing from the wheel"
 doubles = [n for n in names if n in ("kafkalog/files/testing.py", "kafkalog/files/disk_model.py")]
 assert not doubles, f"test doubles in the wheel: {doubles}"
 # ELF, and Mach-O, name their sections in plain text.
@@ -45,5 +49,7 @@ for command in "$place/venv/bin/kafkalog" "$place/venv/bin/python -m kafkalog"; 
 done
 "$place/venv/bin/python" -m pip install -q "$wheel[cli]"
 "$place/venv/bin/kafkalog" --help > /dev/null
+grep -q "^.TH" "$place/venv/share/man/man1/kafkalog-verify.1"
+bash -n "$place/venv/share/bash-completion/completions/kafkalog"
 "$place/venv/bin/python" -W error "$here/smoke.py" "$place/commands"
 echo "wheel: smoke test passed"

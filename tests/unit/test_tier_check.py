@@ -51,7 +51,9 @@ def test_a_copy_in_the_tier_is_checked_beside_that_of_the_disk(
     assert result.code == 1
     *findings, summary = result.lines  # a flipped batch is missed by the entries of the indexes, too
     assert str(log) in findings[0]
-    assert {"flipped": "a bad CRC", "cut": "found 500 bytes", "gone": "the object does not exist"}[damage] in findings[0]
+    assert {"flipped": "a bad CRC", "cut": "found 500 bytes", "gone": "the object does not exist"}[damage] in findings[
+        0
+    ]
     # What both have is counted once.
     assert summary == clean.lines[-1].replace("clean", f"{len(findings)} findings")
     assert damage == "flipped" or len(findings) == 1
