@@ -99,11 +99,28 @@ def folders_in(root: str, listed: Iterable[str], files: Files) -> FoldersIn:
 
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
-    """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
-    Folders of `other_names` are passed over with a warning, folders without a partition's files without one.
+    """Returns the partitions of a log directory and the paths of their directories, sorted.
 
-    NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
-    or a partition's own folder; KafkaStorageException when it cannot be read.
+    Strays and directories that end in `-delete` or `-future` are omitted.  A directory that a broker takes for a
+    partition, but whose name is spelled otherwise (`t-00` for t-0), is skipped with a warning.  A directory without any
+    file of a partition is skipped silently.
+
+    Args:
+        log_dir: The path of the log directory.
+        files: The file system; for tests.
+
+    Returns:
+        The path of each partition's directory, by TopicPartition.
+
+    Raises:
+        NoSuchFileException: The directory does not exist (it is also a FileNotFoundError).
+        IllegalArgumentException: The path is a file, or the directory of a partition.
+        KafkaStorageException: The directory cannot be read.
+
+    Example:
+        >>> kafkalog.open_log("logs", "orders-0").close()
+        >>> [str(partition) for partition in kafkalog.list_partitions("logs")]
+        ['orders-0']
     """
     root = local_path(log_dir, what="log_dir", files=files)
     refuse_file(root, files)
