@@ -559,7 +559,27 @@ class Topic(Single, Readable):
         return encoder.by_partition(len(present.partitions), self.sticky, present.available)
 
     def partition_for(self, row: Row, partition: int | None) -> int:
-        """Returns the partition of a record; raises UnknownTopicOrPartitionException if `partition` does not exist."""
+        """Returns the number of the partition that a record would go to.
+
+        For a record without a key it chooses a sticky partition, as an append does.
+
+        Args:
+            row: The record: (value, key, headers, timestamp).
+            partition: The number of the partition, or None for the partition of the key.
+
+        Returns:
+            The number of the partition.
+
+        Raises:
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders", partitions=4)
+            ...     print(orders.partition_for((b"value", b"customer-7", (), None), None))
+            3
+        """
         if partition is not None:
             return self.checked(partition)
         return self._partition_for(row, self.present())

@@ -289,7 +289,7 @@ def _keys_of(key: Any) -> list[bytes | None] | None:
         return None
     if isinstance(key, list | tuple | set | frozenset):
         if not key:
-            raise IllegalArgumentException("key: found no keys, expected at least one", hint="leave it out for all")
+            raise IllegalArgumentException("key: found none, expected at least one", hint="leave it out for all")
         return [_octets(each, "key") for each in key]
     return [_octets(key, "key")]
 

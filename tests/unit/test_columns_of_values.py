@@ -92,9 +92,9 @@ def test_names_that_meet_each_other(topic: Topic) -> None:
         ({"columns": "id"}, "expected a list of names"),
         (
             {"columns": ["id"], "values": "bytes"},
-            "columns of the fields of JSON, which schema= names",
+            "a column of each field of JSON that schema= names",
         ),
-        ({"columns": ["id"], "values": "text"}, 'values="json" makes columns'),
+        ({"columns": ["id"], "values": "text"}, 'values="json" also makes a column'),
     ],
     ids=str,
 )
@@ -125,7 +125,7 @@ def test_no_columns_at_all(topic: Topic, door: str, values: str) -> None:
 def test_where_nothing_tells_the_fields(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path) as store:
         topic = store.create_topic("orders")
-        with pytest.raises(IllegalArgumentException, match="of the values none; schema= names"):
+        with pytest.raises(IllegalArgumentException, match="the values' fields are none; schema= can name"):
             topic.read_arrow(values="json", columns=["id"])
         assert topic.read_arrow(values="json", columns=["id"], schema={"id": int, "b": str}).schema.names == ["id"]
 
@@ -172,7 +172,7 @@ def test_functions(topic: Topic) -> None:
     table = topic.read_arrow(values=made, columns=["size", "offset"])
     assert table.schema.names == ["size", "offset"]
     assert table["size"].to_pylist() == [len(it.value or b"") for it in topic]
-    with pytest.raises(IllegalArgumentException, match=r"unknown column 'weight'.*of the values size, is"):
+    with pytest.raises(IllegalArgumentException, match=r"unknown column 'weight'.*the values' fields are size, is"):
         topic.read_arrow(values=made, columns=["weight"])
 
 
@@ -182,7 +182,7 @@ def test_a_schema_of_which_no_value_has_a_field(topic: Topic, columns: Any) -> N
     count = len([it for it in topic.partition(0) if it.value is not None])
     told = (
         rf"schema: none of the {count} sampled values has any of its fields idd, so these are null; "
-        "there are id, sku, offset, paid"
+        "the values have id, sku, offset, paid"
     )
     with pytest.warns(UserWarning, match=told) as warned:
         table = topic.read_arrow(values="json", schema={"idd": "int64"}, columns=columns)

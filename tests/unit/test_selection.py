@@ -485,7 +485,7 @@ def test_no_offset_is_negative(store: Store, bound: int) -> None:
     for readable in (store, topic, topic.partition(0)):
         for call in ("records", "read_arrow", "arrow_batches", "arrow_reader"):
             for asked in ({"start": bound}, {"end": bound}):
-                with pytest.raises(IllegalArgumentException, match=f"{next(iter(asked))}: {found}.*last={-bound} of"):
+                with pytest.raises(IllegalArgumentException, match=f"{next(iter(asked))}: {found}.*last={-bound} for"):
                     getattr(readable, call)(**asked)
         with pytest.raises(IllegalArgumentException, match=f"end: {found}"):
             readable.latest(bound)

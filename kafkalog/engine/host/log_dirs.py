@@ -109,33 +109,28 @@ def folders_in(root: str, listed: Iterable[str], files: Files) -> FoldersIn:
 
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
-    """Returns the partitions of a log directory with the paths of their directories, sorted by partition.
+    """Returns the partitions of a log directory and the paths of their directories, sorted.
 
-    `-stray`, `-delete` and `-future` directories are left out.  A directory that only a broker reads as a partition's
-    (`t-00` for t-0) is skipped with a warning.  A directory named like a partition that holds other files is skipped
-    silently.  Acquires no lock and opens no log.
+    Strays and directories that end in `-delete` or `-future` are omitted.  A directory that a broker takes for a
+    partition, but whose name is spelled otherwise (`t-00` for t-0), is skipped with a warning.  A directory without any
+    file of a partition is skipped silently.
 
     Args:
-        log_dir: The log directory: the directory that holds `topic-0`, `topic-1` and so on.
-        files: The file operations to use.  The operating system's by default.
+        log_dir: The path of the log directory.
+        files: The file system; for tests.
 
     Returns:
-        A dict from each TopicPartition to the path of its directory.
+        The path of each partition's directory, by TopicPartition.
 
     Raises:
-        NoSuchFileException: `log_dir` does not exist.  It is also a FileNotFoundError.
-        IllegalArgumentException: `log_dir` is a file, or a partition's directory.
-        KafkaStorageException: `log_dir` cannot be read.
+        NoSuchFileException: The directory does not exist (it is also a FileNotFoundError).
+        IllegalArgumentException: The path is a file, or the directory of a partition.
+        KafkaStorageException: The directory cannot be read.
 
     Example:
-        >>> import os, tempfile
-        >>> import kafkalog
-        >>> with tempfile.TemporaryDirectory() as log_dir:
-        ...     with kafkalog.LogManager(log_dir) as manager:
-        ...         log = manager.get_or_create_log("orders-0")
-        ...     for partition, path in kafkalog.list_partitions(log_dir).items():
-        ...         print(partition.topic, partition.partition, os.path.basename(path))
-        orders 0 orders-0
+        >>> kafkalog.open_log("logs", "orders-0").close()
+        >>> [str(partition) for partition in kafkalog.list_partitions("logs")]
+        ['orders-0']
     """
     root = local_path(log_dir, what="log_dir", files=files)
     refuse_file(root, files)
