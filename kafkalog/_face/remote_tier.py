@@ -201,7 +201,7 @@ class StoreTier:
                     _log.error("%s is not copied to the remote tier and not read there: %s", partition, error)
             if manager.metadata.deletion_of(partition) is None and manager.deletions_ended[partition] == ended:
                 return
-            log.leave_remote_tier()  # what it found there is being deleted, or is deleted
+            log.leave_remote_tier()  # the segments that it found are being deleted, or are deleted
 
     def _join(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         manager = self.remote_log_manager

@@ -8,8 +8,8 @@ stop: a lower bound. So a copy is safe to read below the watermark of any copy, 
 logs that nobody writes to, the cluster's metadata says more: records that all electable nodes have are safe, too.
 
 The functions decide from what was seen (`Copy`, `Said`), without a file. `Brokers` reads the small files of
-directories. `unequal_places` reads headers of batches. Nothing here writes or takes a lock. Source:
-Partition.maybeIncrementLeaderHW, LeaderEpochFileCache.endOffsetFor, ReplicaManager.checkpointHighWatermarks,
+directories. `unequal_places` reads headers of batches. Nothing here writes or takes a lock.
+Source: Partition.maybeIncrementLeaderHW, LeaderEpochFileCache.endOffsetFor, ReplicaManager.checkpointHighWatermarks,
 PartitionRegistration (4.4.0).
 """
 

@@ -57,7 +57,7 @@ class StoreHandle(StoreHome):
         self._close_producers()
         with self.shared.closing:  # an open waits for this, from before the moment when no handle can join
             was_last = self._ended()
-            self._close_producers()  # those that were created meanwhile
+            self._close_producers()  # producers that were created meanwhile
             self.bells.ring()
             if was_last:
                 self.shared.close()

@@ -126,7 +126,7 @@ class StoreHome:
             stored = self.manager.topic_configs
             assert isinstance(stored, StoredTopicConfigs), stored
             self.manager.set_config_base(partial(_config_base, stored, self.topic_settings))
-            self.bells = Bells()  # of waiting readers
+            self.bells = Bells()  # the waiting readers' bells
             self.cursor_readers = CursorReaders()
             self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
         except BaseException:
@@ -192,7 +192,7 @@ class StoreHome:
         with self.catalog.changing:  # waits for a running change of topics
             self.life.end()
         self.catalog.take_back_refused()
-        self._close_producers()  # those that were created meanwhile
+        self._close_producers()  # producers that were created meanwhile
         self.bells.ring()
         self._tasks.cancel()
         if self.tier is not None:
@@ -311,7 +311,7 @@ class StoreHome:
             now = self.manager.registry.get(partition)
             if now is None or now is found.engine or now.topic_id == found.engine.topic_id:
                 return found
-            self._partitions.pop(partition, None)  # of a topic whose deletion is running or was interrupted
+            self._partitions.pop(partition, None)  # its topic's deletion is running or was interrupted
         self.check_open()
         engine = self.manager.get_log(partition) or self.settled_log(partition)
         if engine is None:

@@ -106,7 +106,7 @@ class StoreView:
         self.how_to_write = "open it with read_only=False"
         if files.owns(directories[0]):
             self.how_to_write = "a remote tier alone can only be read: open a store with remote= to write to it"
-        self.bells = Bells()  # of waiting readers
+        self.bells = Bells()  # the waiting readers' bells
         self.cursor_readers = CursorReaders()
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
@@ -303,8 +303,8 @@ class StoreView:
     def _checked_id(self, partition: TopicPartition, chosen: str) -> str | None:
         """Returns the topic's id; None if it is not known.
 
-        InconsistentTopicIdException if one of the partition's directories belongs to another topic of the name. Those
-        of topics that are known to be deleted, in log directories that were not `chosen`, are ignored."""
+        InconsistentTopicIdException if one of the partition's directories belongs to another topic of the name. A
+        directory of a topic that is known to be deleted is ignored if it is not in the `chosen` log directory."""
         expected, known = self.info(partition.topic).topic_id, self._look().known.get(partition.topic)
         for directory in self._directories:
             folder = os.path.join(directory, str(partition))

@@ -1,8 +1,15 @@
 """The effective settings of the topics in log directories, and the source of each setting.
 
-The layers, highest first: the settings given for this run; those stored next to the data (`.kafkalog_topics`); the
-topic's settings in the cluster's metadata; the dynamic defaults of the broker and of the cluster; `server.properties`;
-Kafka's defaults. Without the cluster's metadata or `server.properties`, layers are unknown. A default is then a guess
+The layers, highest first, are:
+
+- the settings given for this run
+- the settings stored next to the data (`.kafkalog_topics`)
+- the topic's settings in the cluster's metadata
+- the dynamic defaults of the broker and of the cluster
+- `server.properties`
+- Kafka's defaults
+
+Without the cluster's metadata or `server.properties`, layers are unknown. A default is then a guess
 (`ConfigSource.GUESS`), and nobody may delete or compact by it (`is_known`).
 
 Commands, checks and jobs get settings only from here; a store uses `base` for its engine. Knows no logs.
@@ -34,7 +41,7 @@ from kafkalog.errors import (
 # The engine gets these for rules that may not be in effect.
 KEEPS: Mapping[str, str] = {key: KEEPS_ALL[key] for key in ("retention.ms", "retention.bytes")}
 POLICY = "cleanup.policy"
-# What compaction removes, and when. Kafka's defaults remove most, so nobody compacts by them if they are a guess.
+# Limits of compaction. Kafka's defaults remove most, so nobody compacts by them if they are a guess.
 COMPACTS_BY = ("min.compaction.lag.ms", "delete.retention.ms")
 
 

@@ -142,7 +142,7 @@ class TransactionalIds:
         failed: KafkalogError | None = None
         for each in self._coordinator.list_transactions(states=("Ongoing",)):
             if not self.is_ours(each):
-                continue  # of a broker's client
+                continue  # a broker's client has it
             try:
                 self._end_left(each.transactional_id)
             except InvalidPidMappingException:
