@@ -1,1 +1,1 @@
-"""Private: what `kafkalog.store`, `topic`, `partition`, `reader`, `producer` and `transaction` are made of."""
+"""Private parts of `kafkalog.store`, `topic`, `partition`, `reader`, `producer` and `transaction`."""

@@ -87,7 +87,7 @@ class ClusterMetadata:
     end_offset: int = 0
     problem: KafkalogError | None = None
     seen: Stamp = ()
-    epoch: int = -1  # of the last batch read; among several nodes' logs the newest has the highest
+    epoch: int = -1  # the last batch's; among several nodes' logs the newest has the highest
 
     @property
     def is_whole(self) -> bool:

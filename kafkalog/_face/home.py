@@ -77,7 +77,7 @@ class Home(TransactionHome, Protocol):
 
     place: str  # the directories, as messages name them
     topic_settings: TopicSettings
-    bells: Bells  # of waiting readers
+    bells: Bells  # the waiting readers' bells
     cursor_readers: CursorReaders
 
     @property

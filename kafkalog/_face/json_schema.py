@@ -68,9 +68,9 @@ LEVELS_INFERRED = 32  # deeper values stay JSON text
 def normal(schema: object) -> pa.Schema:
     """Returns a schema in normal form. IllegalArgumentException if it is not a schema, or has an unknown type.
 
-    `schema` is a pyarrow schema, or a mapping of names to types. A type is one of pyarrow's (bool, int32, int64,
-    float64, string, timestamp, decimal128, list and struct), its text, or Python's int, float, str, bool, datetime and
-    list[...]. "json" keeps any value as JSON text, a mapping is an object, and a list of one type is an array.
+    `schema` is a pyarrow schema, or a mapping of names to types. A type is pyarrow's bool, int32, int64, float64,
+    string, timestamp, decimal128, list or struct, or its text. It may also be Python's int, float, str, bool, datetime
+    or list[...]. "json" keeps any value as JSON text, a mapping is an object, and a list of one type is an array.
     """
     fields = schema if isinstance(schema, pa.Schema) else given(schema)
     made = pa.schema([_of_arrow(field, field.name) for field in fields])

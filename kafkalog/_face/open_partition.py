@@ -44,7 +44,7 @@ class OpenPartition(StorePartition):
     """Created by `open_log`, which passes the lease; ended by `close`."""
 
     size_hint = "config={'max.message.bytes': ...} of open_log raises the limit"
-    policy_hint = "config={'cleanup.policy': 'compact'} of open_log says that only the last record of each key counts"
+    policy_hint = "config={'cleanup.policy': 'compact'} of open_log makes each key's last record replace the others"
 
     def __init__(
         self,

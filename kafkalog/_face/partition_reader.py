@@ -50,7 +50,7 @@ class PartitionReader(ChunkReader):
         self.topic_id = topic_id
         self.position = self.begun_at = self.offset
         self.begun_with: CommittedOffset | None = None  # the cursor's committed offset at that time
-        self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, if known
+        self.leader_epoch = NO_LEADER_EPOCH  # the one of the last record below the position, if known
         self.paused = False
         self.given: BatchHeader | None = None  # the batch that a walk is in
         self.is_checked = False  # whether the log's end was checked for damage

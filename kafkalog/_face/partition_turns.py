@@ -60,7 +60,7 @@ class PartitionTurns:
         self._unread: set[TopicPartition] = set()  # that could not be added; reported once, and tried again
         self._added_at = 0.0
         self._next = 0  # index of the partition to read next
-        self._current: PartitionReader | None = None  # whose batches are being returned
+        self._current: PartitionReader | None = None  # the reader whose batches are being returned
         self.waiting = Waiting()
         home.bells.add(self.waiting)
         self._changes = home.topic_changes
@@ -155,7 +155,7 @@ class PartitionTurns:
         return store_cursors.start_of(self._home, cursor, partition, topic_id, stable=stable)
 
     def to_rewind(self, partitions: tuple[str | TopicPartition, ...]) -> dict[PartitionReader, CommittedOffset | None]:
-        """Returns the committed offsets of these partitions, or of all. Those of deleted topics are left out."""
+        """Returns the committed offsets of these partitions, or of all. Deleted topics are left out."""
         stable = self._options.committed
         found: dict[PartitionReader, CommittedOffset | None] = {}
         for reader in self.some(partitions):

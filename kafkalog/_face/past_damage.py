@@ -130,7 +130,7 @@ class PastDamage(Source):
     def __init__(self, view: PartitionView, writer: Source | None = None, known_end: int = 0) -> None:
         self._view = view
         self._writer = writer
-        self._writers_end = known_end  # of the log, before the view was created
+        self._writers_end = known_end  # the log's end before the view was created
         self.resumed: _Resumed | None = None  # after the damage met last
         self._last: tuple[int, int] = (-1, -1)  # base offset of the segment and position of the damage met last
         self.topic_partition: TopicPartition = view.topic_partition

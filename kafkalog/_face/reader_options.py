@@ -17,7 +17,7 @@ T = TypeVar("T")
 # All three forms are listed: a Mapping's key type is invariant.
 Offsets: TypeAlias = "Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]"
 
-READ_AHEAD_BYTES = 64 << 20  # of all partitions of a reader, approximately
+READ_AHEAD_BYTES = 64 << 20  # approximately, all partitions of a reader together
 CHUNK_BYTES_MIN = 64 << 10
 STARTS = ("earliest", "latest", "error")
 

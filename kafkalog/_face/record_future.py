@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RUNNING, FINISHED = "RUNNING", "FINISHED"  # concurrent.futures._base's
 HELD_S_MAX = 5.0  # for a condition held by `concurrent.futures.wait`; an interrupt may leave it held forever
-LOOK_EVERY_S = 1.0  # of a waiter: a sender that could not get the condition notifies nobody
+LOOK_EVERY_S = 1.0  # waiters check again: a sender that could not get the condition notifies nobody
 
 Outcome = int | BaseException  # the offset of a record, or the error
 
@@ -44,12 +44,12 @@ class ProducerBatch(Answered):
     """Records of one partition on their way to its log. The lock of its accumulator guards `collected`."""
 
     __slots__ = ("condition", "created_s", "is_over", "is_urgent", "owner", "watched")
-    outcomes: Sequence[Outcome] | None  # of its records, once they are known
+    outcomes: Sequence[Outcome] | None  # one for each record, once they are known
 
     def __init__(self, topic_partition: TopicPartition, owner: Owner, created_s: float) -> None:
         super().__init__(topic_partition, RecordMetadata)
         self.owner = owner
-        self.created_s = created_s  # of time.monotonic
+        self.created_s = created_s  # by time.monotonic
         self.is_urgent = False  # a caller waits for it
         self.is_over = False  # callbacks have returned
         self.condition = Awaited()

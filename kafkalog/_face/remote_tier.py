@@ -1,8 +1,8 @@
-"""A store's remote tier: the RemoteLogManager over the logs of its manager, and what a change of topics means to it.
+"""A store's remote tier: the RemoteLogManager over the logs of its manager, and the effects of topic changes on it.
 
-The events of remote segments are in the topic `__remote_log_metadata` of the store's own directories, made partition by
-partition as those of the coordinators; each is synced, whatever the store promises of its records, for a local segment
-is deleted because of it.
+The events of remote segments are in the topic `__remote_log_metadata` of the store's own directories. It is created
+partition by partition, like the coordinators' topics. Each event is synced, whatever durability the store promises for
+records, because a local segment is deleted as a consequence.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = Lines("kafkalog.remote")
 
 
 class RemoteTier(NamedTuple):
-    """What a store is opened with: where its tier is, what reads and writes there, and the settings of its manager."""
+    """A store's tier: its address and settings, the object that reads and writes it, and its manager's settings."""
 
     place: RemoteStorage
     storage: RemoteStorageManager
@@ -64,8 +64,9 @@ def remote_tier(
     log_dirs: Sequence[str],
     files: Files,
 ) -> RemoteTier | None:
-    """What `kafkalog.open` was given; the storage is asked what lies there, before anything is opened.  One that does
-    not answer is refused, unless the directories have tiered before: they are written to meanwhile.
+    """Returns the tier for the arguments of `kafkalog.open`. The storage is asked what is there before anything is
+    opened. A storage that does not answer is refused, unless the directories have tiered before: they are written to
+    meanwhile.
 
     IllegalArgumentException, TypeError, MissingPackageException, RemoteStorageException.
     """
@@ -73,7 +74,7 @@ def remote_tier(
         RemoteLogManagerConfig.checked(config)
     if remote is None:
         if config is not None:
-            raise IllegalArgumentException("tiering: found settings of a remote tier, and no remote=", hint="give both")
+            raise IllegalArgumentException("tiering: found settings of a remote tier without remote=", hint="pass both")
         return None
     place = RemoteStorage.of(remote)
     for log_dir in log_dirs:
@@ -83,7 +84,7 @@ def remote_tier(
         storage = place.manager(may_have_others=has_tiered)
     except RetriableRemoteStorageException as error:
         if has_tiered:
-            error.hint = "a store that has tiered opens without an answer where RemoteStorage(..., layout=) is given"
+            error.hint = "a store that has tiered opens without an answer if RemoteStorage(..., layout=) is given"
         raise
     answers = True
     try:
@@ -94,30 +95,30 @@ def remote_tier(
         if not has_tiered:
             raise
         answers = False
-        _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)
+        _log.warning("nothing is copied to the remote tier or deleted there for now: %s", error)
     return RemoteTier(place, storage, config or RemoteLogManagerConfig(), answers)
 
 
 def refuse_nested(url: str, log_dir: str) -> None:
-    """IllegalArgumentException where a tier in a folder lies in a log directory, or around it: what one deletes, or
-    takes for its own, would be the other's."""
+    """Raises IllegalArgumentException if a tier in a directory is inside a log directory, or around it. Each would
+    delete the other's files, or take them for its own."""
     if is_address(url):
         return
     tier, directory = os.path.realpath(url), os.path.realpath(log_dir)
     if os.path.commonpath([tier, directory]) in (tier, directory):
         raise IllegalArgumentException(
-            f"found the remote tier {tier} and the log directory {directory}, one in the other",
-            hint="expected two folders that are apart",
+            f"the remote tier {tier} and the log directory {directory} are one inside the other",
+            hint="use two separate directories",
         )
 
 
 def _has_tiered(log_dirs: Sequence[str], files: Files) -> bool:
-    """Whether there is metadata of remote segments."""
+    """Returns whether there is metadata of remote segments."""
     return any(names.has_remote_metadata(files.list_dir(each)) for each in log_dirs if files.is_dir(each))
 
 
 class StoreTier:
-    """Of one store, whose manager is started before `start`."""
+    """The tier of one store, whose manager is started before `start`."""
 
     def __init__(
         self,
@@ -154,15 +155,15 @@ class StoreTier:
         return None if log is None else StoreStateLog(self._manager, log, syncs=True)
 
     def start(self, *, runs: bool) -> None:
-        """Every log that uses the tier is read and copied from now on; `runs`: in the background."""
+        """Reads and copies every log that uses the tier from now on; with `runs`, in the background."""
         manager = self.remote_log_manager
-        manager.metadata.partitions()  # its logs are loaded now: when another log joins, none can be
+        manager.metadata.partitions()  # loads its logs now: they cannot be loaded while another log joins
         manager.deleted_topics = lambda: [topic_id for _, topic_id in self._catalog.deleted()]
         for topic in self._stored.known:
             self._note_leaving(topic)
         manager.doubt_place()
-        if self._answers:  # else who opens waits twice as long
-            with suppress(RetriableRemoteStorageException):  # it is asked again before anything happens there
+        if self._answers:  # otherwise the open would wait twice as long
+            with suppress(RetriableRemoteStorageException):  # checked again before anything happens in the tier
                 manager.check_place()
         for log in self._manager.all_logs():
             self.join(log)
@@ -170,17 +171,17 @@ class StoreTier:
         try:
             manager.finish_deletions()
         except KafkalogError as error:
-            _log.warning("deletions in the remote tier go on at the next start: %s", error)
+            _log.warning("deletions in the remote tier continue at the next start: %s", error)
         if runs:
             manager.startup()
 
     def join(self, log: UnifiedLog) -> None:
-        """A log was opened, and nobody has it yet.  It begins where the tier does, for a crash may have lost how far
-        retention had moved its start, and goes on behind what the tier has.  Where an event of its metadata cannot be
-        read, it stays as it is on the disk.
+        """Adds a log that was opened and is not in use yet. It gets the tier's start, because a crash may have lost how
+        far retention had moved its start, and continues after the segments in the tier. If an event of its metadata
+        cannot be read, it stays as it is on the disk.
 
-        IllegalArgumentException where its settings know nothing of the tier; KafkaStorageException where the disk has
-        lost what follows the tier.
+        IllegalArgumentException if its settings do not enable the tier; KafkaStorageException if the disk has lost the
+        part that follows the tier.
         """
         manager, topic_id = self.remote_log_manager, log.topic_id
         is_current = os.path.basename(log.dir) == str(log.topic_partition)
@@ -192,15 +193,15 @@ class StoreTier:
             try:
                 if manager.metadata.deletion_of(partition) is not None:
                     log.leave_remote_tier()
-                    manager.add(log)  # and until it is finished, nothing is copied
+                    manager.add(log)  # nothing is copied until it is finished
                     return
                 self._join(partition, log)
             except SchemaException as error:
                 if log.remote_log_enabled:
-                    _log.error("%s is neither copied to the remote tier nor read there: %s", partition, error)
+                    _log.error("%s is not copied to the remote tier and not read there: %s", partition, error)
             if manager.metadata.deletion_of(partition) is None and manager.deletions_ended[partition] == ended:
                 return
-            log.leave_remote_tier()  # what it found there is going, or gone
+            log.leave_remote_tier()  # the segments that it found are being deleted, or are deleted
 
     def _join(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         manager = self.remote_log_manager
@@ -215,20 +216,20 @@ class StoreTier:
         known = lost_end(manager.metadata, partition, log, epoch)
         if known is not None:
             raise KafkaStorageException(
-                f"the log ends at offset {log.log_end_offset}, and the remote tier has it up to {known}: the disk has "
+                f"the log ends at offset {log.log_end_offset}, but the remote tier has it up to {known}: the disk has "
                 "lost its end",
                 path=log.dir,
-                hint="`kafkalog tier restore` brings the partition back to a new directory: its folder takes the place "
-                "of this one",
+                hint="`kafkalog tier restore` restores the partition to a new directory; replace this directory with "
+                "that one",
             )
         if log.active_segment.base_offset <= copied:
-            log.roll()  # nobody may append to what was copied
+            log.roll()  # nobody may append to a segment that was copied
 
     def _check_untiered(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
-        """IllegalArgumentException where the tier has segments of a log whose settings do not say that it is tiered:
-        nobody would find them, and its start would be taken for that of what is on the disk."""
+        """Raises IllegalArgumentException if the tier has segments of a log whose settings do not enable it. Nobody
+        would find these segments, and the log would seem to start where the disk's part does."""
         topic, metadata = partition.topic_partition.topic, self.remote_log_manager.metadata
-        known = self._stored.known_of(topic)  # first, with the tasks: they say so until a deletion is noted
+        known = self._stored.known_of(topic)  # first, like the tasks: both are set until a deletion is noted
         is_leaving = known is not None and known.leaves
         is_leaving |= self.remote_log_manager.has(partition)
         if metadata.deletion_of(partition) is not None:
@@ -238,43 +239,43 @@ class StoreTier:
                 raise leaving_error(partition.topic_partition)
             if log.config.remote_storage_enable:
                 found = "its cleanup.policy compacts"
-                hint = "a compacted topic cannot be tiered: open the store with the settings that it had"
+                hint = "a compacted topic cannot be tiered: open the store with its previous settings"
             else:
                 found = "remote.storage.enable is not among its settings"
                 hint = (
-                    f"where the metadata of {topic!r}'s cluster is elsewhere, broker_config= names its "
-                    f'server.properties; or config={{"remote.storage.enable": "true"}}'
+                    f"if the metadata of {topic!r}'s cluster is elsewhere, name its server.properties with "
+                    f'broker_config=; or pass config={{"remote.storage.enable": "true"}}'
                 )
             raise IllegalArgumentException(
-                f"{partition.topic_partition} has segments in the remote tier, and {found}", hint=hint
+                f"{partition.topic_partition} has segments in the remote tier, but {found}", hint=hint
             )
 
     def take(self, topic: str, logs: Iterable[UnifiedLog]) -> None:
-        """A topic's settings have changed, or its logs are here.  One that leaves the tier is noted in its events
-        before anything of it goes; the settings say so until nothing more can come, and a crash in between is finished
-        by `start`."""
+        """Applies changed settings of a topic, or takes over its logs. If the topic leaves the tier, that is noted in
+        its events before any segment is deleted. The settings say so until no more segments can come, and `start`
+        completes the change after a crash."""
         self._note_leaving(topic)
         for partition in [log.topic_partition for log in logs]:
             log = self._manager.registry.get(partition)  # now, for what is before may take long
             if log is not None:
                 self.remote_log_manager.on_leadership_change(log)
-        self._note_leaving(topic)  # an upload may have begun behind the first note
+        self._note_leaving(topic)  # an upload may have begun after the first note
 
     def _note_leaving(self, topic: str) -> None:
         manager = self.remote_log_manager
-        with self._catalog.changing:  # until it is noted it does not come back
+        with self._catalog.changing:  # the topic cannot come back before it is noted
             known = self._stored.known_of(topic)
             if known is None or not known.leaves or self._manager.config_of(topic).remote_storage_enable:
                 return
             is_noted = manager.mark_deleted([known.topic_id])
             if is_noted and not any(log.topic_id == known.topic_id for log in manager.logs()):
-                with suppress(KafkalogError):  # else it is noted once more by the next start
+                with suppress(KafkalogError):  # otherwise the next start notes it once more
                     self._stored.set(topic, self._stored.overrides(topic), known._replace(leaves=False))
 
     def delete(self, topic_id: str, logs: Iterable[UnifiedLog]) -> bool:
-        """A topic was deleted, of which these logs are open.  What the storage refuses is deleted later, and one that
-        does not answer is not asked again for each partition; False where not even that could be noted, and the next
-        start is to be told that the topic was deleted."""
+        """Deletes a topic's segments after the topic was deleted; these logs of it are open. Segments that the storage
+        refuses to delete are deleted later, and a storage that does not answer is not asked for each partition. Returns
+        False if not even the deletion could be noted: the next start must be told of it."""
         manager, is_noted = self.remote_log_manager, False
         manager.cancel(topic_id)
         try:
@@ -285,7 +286,7 @@ class StoreTier:
                 if partition.topic_id == topic_id:
                     manager.delete_remote_log_partition(partition, is_awaited=True)
         except KafkalogError as error:
-            _log.warning("what the remote tier has of topic id %s is deleted later: %s", topic_id, error)
+            _log.warning("segments of topic id %s in the remote tier are deleted later: %s", topic_id, error)
         return is_noted
 
     def close(self) -> None:
@@ -296,7 +297,7 @@ class StoreTier:
 
 
 def _node_id(log_dir: str) -> int:
-    """That of the broker whose directory it is; 0 for one of our own."""
+    """Returns the node id of the broker whose directory it is; 0 for a directory of a store."""
     try:
         found = read_meta_properties(f"{log_dir}/{names.META_PROPERTIES_FILE}").node_id
     except (OSError, KafkalogError):
@@ -305,11 +306,11 @@ def _node_id(log_dir: str) -> int:
 
 
 def refuse_without_tier(topics: Iterable[str], config_of: Callable[[str], LogConfig]) -> None:
-    """IllegalArgumentException where a topic is tiered, and the store was opened without its remote tier: its start
-    would be taken for that of what is on the disk."""
+    """Raises IllegalArgumentException if a topic is tiered and the store was opened without its remote tier. The topic
+    would seem to start where the disk's part does."""
     tiered = [topic for topic in topics if config_of(topic).remote_storage_enable]
     if tiered:
         raise IllegalArgumentException(
-            f"{', '.join(tiered[:5])}: tiered (remote.storage.enable), and no remote tier was given",
-            hint='open the store with remote="s3://bucket/prefix"; read_only=True reads what is on the disk',
+            f"{', '.join(tiered[:5])}: tiered (remote.storage.enable), but no remote tier was given",
+            hint='open the store with remote="s3://bucket/prefix"; read_only=True reads the part on the disk',
         )

@@ -1,14 +1,14 @@
-"""Copies of a partition on the disks of several brokers: which one to read, up to where, and whether they agree.
+"""Copies of a partition on the disks of several brokers: which one to read, up to which offset, and whether they agree.
 
-A follower's log is the leader's, batch for batch, up to where their histories of leader epochs part; what lies behind
-is cut from the follower when it meets its leader.  What all in-sync replicas have lies below the high watermark, and a
-cluster never takes it back (unless an operator allows an unclean election).  Each broker writes how far it knows that
-into `replication-offset-checkpoint`, every five seconds and at a clean stop: a lower bound.  So what a copy has below
-the mark of any copy, as far as the two histories agree, is safe to read.  The cluster's metadata says more, for logs
-that nobody writes to: what all nodes have that may be elected is safe, too.
+A follower's log equals the leader's, batch for batch, up to the offset where their histories of leader epochs part.
+When the follower meets its leader, the part after that offset is truncated. Records that all in-sync replicas have are
+below the high watermark, and a cluster never takes them back (unless an operator allows an unclean election). Each
+broker writes the high watermark that it knows into `replication-offset-checkpoint`, every five seconds and at a clean
+stop: a lower bound. So a copy is safe to read below the watermark of any copy, as far as the two histories agree. For
+logs that nobody writes to, the cluster's metadata says more: records that all electable nodes have are safe, too.
 
-The functions decide by what was seen (`Copy`, `Said`), without a file.  `Brokers` reads the small files of directories;
-`unequal_place` looks at headers of batches.  Nothing here writes or takes a lock.
+The functions decide from what was seen (`Copy`, `Said`), without a file. `Brokers` reads the small files of
+directories. `unequal_places` reads headers of batches. Nothing here writes or takes a lock.
 Source: Partition.maybeIncrementLeaderHW, LeaderEpochFileCache.endOffsetFor, ReplicaManager.checkpointHighWatermarks,
 PartitionRegistration (4.4.0).
 """
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.log.snapshot import Snapshot
 
-RESTS_MS = 10_000  # two intervals of the checkpoint: the metadata on disk is as new as a log that rested so long
+RESTS_MS = 10_000  # two checkpoint intervals: after that time without a write the metadata on the disk is current
 MIN_ISR = "min.insync.replicas"
 
 
 class Copy(NamedTuple):
-    """A partition's log in one directory, as it was seen.  `epochs`: its history, oldest first; empty if unknown.
-    `latest_epoch` is -1 without a record.  `watermark`: what the checkpoint beside it says; None without a line.
-    `mtime_ms`: of its newest segment."""
+    """A partition's log in one directory, as it was seen. `epochs` is its history, oldest first; empty if unknown.
+    `latest_epoch` is -1 if there is no record. `watermark` is the checkpoint's; None without a line. `mtime_ms` is that
+    of its newest segment."""
 
     log_dir: str
     node_id: int | None
@@ -57,13 +57,14 @@ class Copy(NamedTuple):
 
     @property
     def place(self) -> str:
-        """How messages name it."""
+        """The copy's name in messages."""
         return self.log_dir if self.node_id is None else f"{self.log_dir} (broker {self.node_id})"
 
 
 class Said(NamedTuple):
-    """What the cluster's metadata says of a partition.  `min_isr` is None if nothing sets it there.  `is_of_leader`:
-    the metadata is at least as new as that of the node that leads, or may be elected; `is_whole`: all was read."""
+    """The cluster's metadata about a partition. `min_isr` is None if nothing sets it there. `is_of_leader`: the
+    metadata is at least as new as that of the node that leads, or may be elected. `is_whole`: all metadata could be
+    read."""
 
     topic_id: str
     state: PartitionState
@@ -74,12 +75,12 @@ class Said(NamedTuple):
 
     @property
     def electable(self) -> frozenset[int]:
-        """The nodes that may lead without a loss."""
+        """The nodes that may lead without a loss of records."""
         return frozenset((*self.state.isr, *self.state.elr))
 
 
 class Choice(NamedTuple):
-    """The copy to read.  `is_behind`: it may lack records that the cluster has; `why` is for messages."""
+    """The copy to read. `is_behind`: it may lack records that the cluster has. `why` is for messages."""
 
     copy: Copy
     why: str
@@ -87,7 +88,7 @@ class Choice(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """How far a copy may be read; `offset` is None for its end.  `is_known` is False where nothing says how far."""
+    """The offset up to which a copy may be read; None for its end. `is_known` is False if nothing says how far."""
 
     offset: int | None
     why: str
@@ -98,8 +99,8 @@ class Bound(NamedTuple):
 
 
 def agreed_end(one: Copy, other: Copy) -> int:
-    """The offset up to which two copies have the same history, by their leader epochs; the smaller end if one of them
-    does not tell its history.  (OffsetsForLeaderEpoch, asked until both know the epoch.)"""
+    """Returns the offset up to which two copies have the same history of leader epochs; the smaller end if the history
+    of one is unknown. (OffsetsForLeaderEpoch, repeated until both know the epoch.)"""
     end = min(one.end_offset, other.end_offset)
     mine = [entry for entry in one.epochs if entry.start_offset < one.end_offset]
     its = [entry for entry in other.epochs if entry.start_offset < other.end_offset]
@@ -110,9 +111,9 @@ def agreed_end(one: Copy, other: Copy) -> int:
 
 
 def choose(copies: Sequence[Copy], said: Said | None, *, longest: bool = False) -> Choice:
-    """The copy that leads; without a leader among them the one that an election would take first.
+    """Returns the copy of the leader, or without a leader the copy that an election would choose first.
 
-    `longest`: the one whose log goes furthest, whatever the metadata says.
+    `longest`: the copy whose log has the highest end, whatever the metadata says.
     """
     if longest:
         return Choice(max(copies, key=lambda copy: (copy.end_offset, copy.latest_epoch)), "its log is the longest")
@@ -133,13 +134,13 @@ def choose(copies: Sequence[Copy], said: Said | None, *, longest: bool = False) 
             best = max(found, key=lambda copy: (copy.latest_epoch, copy.end_offset))
             return Choice(best, f"{who}, and it {what}")
     if any(copy.node_id is None for copy in copies):
-        return Choice(newest, f"{who}, and nothing says whose directory it is")
+        return Choice(newest, f"{who}, and nothing says which broker the directory belongs to")
     there = ", ".join(map(str, sorted(said.electable))) or "none"
-    return Choice(newest, f"{who}, and no copy here is in sync (in sync are the brokers {there})", is_behind=True)
+    return Choice(newest, f"{who}, and no copy here is in sync (the brokers in sync are {there})", is_behind=True)
 
 
 def bound_of(copy: Copy, copies: Sequence[Copy], said: Said | None, now_ms: int) -> Bound:
-    """How far `copy` may be read, so that the cluster takes nothing of it back."""
+    """Returns how far `copy` may be read so that the cluster takes no record back that was read."""
     if said is not None and len(said.replicas) == 1 and len(copies) == 1:
         return Bound(None, "the partition has one replica")
     marks = [(min(other.watermark, agreed_end(copy, other)), other) for other in copies if other.watermark is not None]
@@ -151,21 +152,21 @@ def bound_of(copy: Copy, copies: Sequence[Copy], said: Said | None, now_ms: int)
         return Bound(
             mark, f"the high watermark in {os.path.join(known_by.log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE)}"
         )
-    is_new = copy.end_offset == 0 or now_ms - copy.mtime_ms < RESTS_MS  # the checkpoint is yet to be written
+    is_new = copy.end_offset == 0 or now_ms - copy.mtime_ms < RESTS_MS  # the checkpoint is not written yet
     return Bound(copy.start_offset, "nothing here says where the high watermark is", is_known=is_new)
 
 
 def _by_metadata(copy: Copy, copies: Sequence[Copy], said: Said | None, now_ms: int) -> int | None:
-    """Where the shortest log ends of those that may lead; None if that is not certain.
+    """Returns the end of the shortest log among those that may lead; None if it is not certain.
 
-    Metadata on a disk may be some moments behind the controller's, in which another replica may have come in sync: only
-    logs that nobody wrote to for a while are judged by it.
+    Metadata on a disk may be some moments older than the controller's, and another replica may have come in sync since.
+    So only logs that nobody has written to for a while are judged by it.
     """
     if said is None or not (said.is_whole and said.is_of_leader) or not said.electable:
         return None
     if any(each.latest_epoch > said.state.leader_epoch for each in copies):
         return None
-    # With fewer in sync the high watermark rests.  Unknown, more than half count as wanted.
+    # With fewer in sync the high watermark does not move. If the minimum is unknown, more than half are required.
     wanted = len(said.replicas) // 2 + 1 if said.min_isr is None else min(said.min_isr, len(said.replicas))
     if len(said.state.isr) < wanted:
         return None
@@ -176,14 +177,14 @@ def _by_metadata(copy: Copy, copies: Sequence[Copy], said: Said | None, now_ms: 
 
 
 def parts_below_mark(copy: Copy, other: Copy) -> str | None:
-    """How two copies contradict each other by their histories: the other one has records below its high watermark that
-    `copy` has not, or has otherwise.  None if they do not."""
+    """Returns how the histories of two copies contradict each other; None if they do not. A contradiction means that
+    the other copy has records below its high watermark that `copy` lacks, or has different ones."""
     agreed = agreed_end(copy, other)
     if other.watermark is None or agreed >= min(other.watermark, other.end_offset) or agreed < copy.start_offset:
         return None
     if agreed == copy.end_offset:
         return (
-            f"{copy.place} ends at offset {agreed}, and {other.place} has records up to its high watermark "
+            f"{copy.place} ends at offset {agreed}, but {other.place} has records up to its high watermark "
             f"{other.watermark}"
         )
     return (
@@ -196,7 +197,7 @@ def parts_below_mark(copy: Copy, other: Copy) -> str | None:
 
 
 class Unequal(NamedTuple):
-    """Two batches that hold one offset.  `is_certain`: no compaction makes these two of one."""
+    """Two different batches that hold one offset. `is_certain`: compaction cannot have made both from one batch."""
 
     offset: int
     end_offset: int
@@ -204,15 +205,15 @@ class Unequal(NamedTuple):
 
 
 def unequal_places(one: Snapshot, other: Snapshot, start: int, end: int, samples: int) -> list[Unequal]:
-    """Of some offsets in [start, end), the last among them, those whose batches have other headers in two logs.  Only
-    headers are read, which have the checksum of the rest.  CorruptRecordException, FileNotFoundError."""
+    """Samples offsets in [start, end), the last one included, and returns those whose batches have different headers in
+    two logs. Only headers are read; they have the checksum of the rest. CorruptRecordException, FileNotFoundError."""
     found = []
     step = max(1, (end - start) // max(1, samples))
     for offset in sorted({*range(end - 1, start - 1, -step)} if start < end else ()):
         mine, its = _header_of(one, offset), _header_of(other, offset)
         if mine is None or its is None or min(mine.magic, its.magic) < 2 or _framed(mine) == _framed(its):
             continue
-        # A cleaner keeps these; of the rest it may have made something else on one of the brokers.
+        # A cleaner keeps these fields; the others may differ if it ran on one of the brokers.
         kept = [(each.leader_epoch, each.producer_id, each.is_control) for each in (mine, its)]
         is_certain = mine.base_offset == its.base_offset and kept[0] != kept[1]
         low, high = min(mine.base_offset, its.base_offset), max(mine.last_offset, its.last_offset) + 1
@@ -221,7 +222,7 @@ def unequal_places(one: Snapshot, other: Snapshot, start: int, end: int, samples
 
 
 def _header_of(seen: Snapshot, offset: int) -> BatchHeader | None:
-    """Of the batch that has the offset, or the next one that is there."""
+    """Returns the header of the batch that has the offset, or of the next batch."""
     place, position = seen.position_of(offset)
     return seen.header_at(place, position) if place < len(seen.segments) else None
 
@@ -234,7 +235,7 @@ def _framed(header: BatchHeader) -> tuple[int, ...]:
 
 
 class BrokersSeen(NamedTuple):
-    """Whose the directories are, and the newest metadata among them.  A directory that nobody formatted has None."""
+    """The broker of each directory, and the newest metadata among them. An unformatted directory has None."""
 
     nodes: Mapping[str, MetaProperties | None]
     metadata: ClusterMetadata | None
@@ -242,17 +243,17 @@ class BrokersSeen(NamedTuple):
 
     @property
     def node_ids(self) -> frozenset[int]:
-        """The brokers' ids."""
+        """The ids of the brokers."""
         found = (None if node is None else node.node_id for node in self.nodes.values())
         return frozenset(each for each in found if each is not None)
 
     def node_of(self, log_dir: str) -> int | None:
-        """The id of the broker that the directory belongs to."""
+        """Returns the id of the broker that the directory belongs to."""
         node = self.nodes[log_dir]
         return None if node is None else node.node_id
 
     def said(self, partition: TopicPartition, topic_ids: Iterable[str | None]) -> Said | None:
-        """What the metadata says of a partition; None where it says nothing of a topic with one of these ids."""
+        """Returns the metadata about a partition; None if it has none for a topic with one of these ids."""
         metadata = self.metadata
         topic = None if metadata is None else metadata.topics.get(partition.topic)
         state = None if topic is None else topic.states.get(partition.partition)
@@ -274,7 +275,7 @@ class BrokersSeen(NamedTuple):
 
 
 class Brokers:
-    """The brokers of some log directories.  What has not changed since the last look is not read again."""
+    """The brokers of some log directories. Files that have not changed are not read again."""
 
     def __init__(self, log_dirs: Sequence[str], files: Callable[[str], Files] = lambda path: OS_FILES) -> None:
         self._log_dirs = tuple(log_dirs)
@@ -283,13 +284,13 @@ class Brokers:
         self._nodes: dict[str, tuple[object, MetaProperties | None]] = {}
 
     def nodes(self) -> dict[str, MetaProperties | None]:
-        """Whose each directory is.  IllegalArgumentException for directories of several clusters."""
+        """Returns the broker of each directory. IllegalArgumentException for directories of several clusters."""
         nodes = {log_dir: self._node(log_dir) for log_dir in self._log_dirs}
         _refuse_clusters(nodes)
         return nodes
 
     def look(self) -> BrokersSeen:
-        """IllegalArgumentException for directories of several clusters."""
+        """Reads the brokers and the newest metadata. IllegalArgumentException for directories of several clusters."""
         nodes = self.nodes()
         ends = {}
         for log_dir in self._log_dirs:
@@ -315,7 +316,7 @@ class Brokers:
                 known = self._nodes[log_dir] = stat, read_meta_properties(path, files)
             return known[1]
         except (KafkalogError, OSError):
-            return None  # as nobody's: a partition that is in it, and in another one, is refused
+            return None  # no broker's: a partition that is in it and in another directory is refused
 
 
 def _refuse_clusters(nodes: Mapping[str, MetaProperties | None]) -> None:
@@ -327,22 +328,22 @@ def _refuse_clusters(nodes: Mapping[str, MetaProperties | None]) -> None:
         (one, where), (other, there), *_ = by_cluster.items()
         raise IllegalArgumentException(
             f"{where} is of the cluster {one} and {there} of the cluster {other}",
-            hint="the option path names directories of one cluster",
+            hint="the option path must name directories of one cluster",
         )
 
 
 def _metadata_end(log_dir: str, files: Files) -> tuple[int, int]:
-    """(leader epoch, end) of the metadata log in a directory: by these an election finds the newest."""
+    """Returns (leader epoch, end) of a directory's metadata log: an election compares them to find the newest."""
     try:
         with PartitionView(log_dir, names.CLUSTER_METADATA_DIR, files=files) as view:
             epochs = read_epochs(view.directory, files)
             return (epochs[-1].epoch if epochs else -1), view.log_end_offset
     except (KafkalogError, OSError):
-        return -1, -1  # if it is the only one, its reader says what is wrong
+        return -1, -1  # if it is the only one, reading it raises the error
 
 
 def read_epochs(folder: str, files: Files) -> tuple[EpochEntry, ...]:
-    """The leader epochs in a partition's folder; empty if the file is missing, or cannot be read."""
+    """Returns the leader epochs in a partition's directory; empty if the file is missing or cannot be read."""
     with contextlib.suppress(KafkalogError, OSError):
         found = LeaderEpochCheckpointFile(LeaderEpochCheckpointFile.new_file(folder), files, create=False).read()
         rising: list[EpochEntry] = []
@@ -354,8 +355,8 @@ def read_epochs(folder: str, files: Files) -> tuple[EpochEntry, ...]:
 
 
 def watermark_of(lines: CheckpointLines, partition: TopicPartition) -> int | None:
-    """The high watermark in a directory's checkpoint; None without a line.  CorruptCheckpointException,
-    KafkaStorageException where the file cannot be read."""
+    """Returns the high watermark in a directory's checkpoint; None without a line. CorruptCheckpointException, or
+    KafkaStorageException if the file cannot be read."""
     told = lines.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     return told.sure_watermark("nothing of the partition is read")
 
@@ -363,7 +364,7 @@ def watermark_of(lines: CheckpointLines, partition: TopicPartition) -> int | Non
 def copy_of(
     seen: Snapshot, log_dir: str, node_id: int | None, watermark: int | None, files: Files, known: Copy | None = None
 ) -> Copy:
-    """What counts of a partition's log as it was seen.  `known`: of the same log, if nothing of it has changed."""
+    """Returns a partition's log as a Copy. `known`: a Copy of the same log, if the log has not changed since."""
     if known is not None:
         return known._replace(watermark=watermark)
     epochs = tuple(each for each in read_epochs(seen.directory, files) if each.start_offset <= seen.log_end_offset)

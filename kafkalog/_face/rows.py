@@ -1,7 +1,7 @@
-"""What a caller may give as a record, as headers or as timestamps, brought to exact types, or refused.
+"""Checks and converts a caller's records, headers and timestamps to exact types, or refuses them.
 
-The one place where that is decided: a record alone, among many, in columns, of a writer or in a transaction comes by
-here, so the same input has the same result.  Nothing is appended, and no batch built, before.
+This is the only place for it. A single record, one of many, a column, a writer's record and a transaction's record all
+come through here, so the same input has the same result. Nothing is appended, and no batch built, before.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PLAIN = (bytes, type(None))
-ABSENT: tuple[Any, ...] = (None, (), None)  # key, headers and timestamp of a record that does not say
+ABSENT: tuple[Any, ...] = (None, (), None)  # defaults of key, headers and timestamp
 
 RecordInput: TypeAlias = Any  # bytes | None | (value, key[, headers[, timestamp]]) | an object with these attributes
 Row: TypeAlias = tuple[bytes | None, bytes | None, tuple[Header, ...], int | None]  # exact types, in range
 
 
 def check_records(records: Any) -> None:
-    """IllegalArgumentException when `records` is one record, or nothing that one can go through."""
+    """Raises IllegalArgumentException if `records` is one record, or not iterable."""
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise IllegalArgumentException(
             f"found a single {type(records).__name__}, expected several records",
-            hint="append() takes one record; append_many([...]) a list of them",
+            hint="append() accepts one record; append_many([...]) accepts a list of them",
         )
     if isinstance(records, Mapping) or not has_entries(records):
         raise IllegalArgumentException(
-            f"found {type(records).__name__}, expected records", hint="a list, a generator, anything to go through"
+            f"found {type(records).__name__}, expected records", hint="a list, a generator or another iterable"
         )
 
 
 def has_entries(thing: Any) -> bool:
-    """Whether one can go through it; an array without a dimension only looks so."""
+    """Returns whether a value is iterable. An array without a dimension only looks iterable."""
     return isinstance(thing, Iterable) and getattr(thing, "ndim", 1) != 0
 
 
 def as_row(record: RecordInput) -> Row:
-    """(value, key, headers, timestamp) of whatever a caller may give as a record, checked.
+    """Returns (value, key, headers, timestamp) of any form in which a caller may pass a record.
 
     IllegalArgumentException says what is wrong with it.
     """
@@ -60,7 +60,7 @@ def as_row(record: RecordInput) -> Row:
     if hasattr(record, "value") and hasattr(record, "key"):
         timestamp = getattr(record, "timestamp", None)
         if timestamp is not None and milliseconds(timestamp) == -1:
-            timestamp = None  # a Record that had none
+            timestamp = None  # a Record without a timestamp
         return _checked_row(record.value, record.key, getattr(record, "headers", None), timestamp)
     if isinstance(record, (str, list)) or type(record) is tuple:
         raise _no_record(record)
@@ -94,7 +94,7 @@ def _no_record(record: object) -> IllegalArgumentException:
 
 
 def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
-    """One record's headers as pairs of str and bytes or None."""
+    """Returns one record's headers as pairs of str and bytes or None."""
     if not isinstance(headers, (list, tuple)) and (
         isinstance(headers, (Mapping, str, bytes, bytearray, memoryview, Iterator)) or not has_entries(headers)
     ):
@@ -106,7 +106,7 @@ def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
             if type(name) is str and type(content) in PLAIN and name.isascii():
                 pairs.append(header)
                 continue
-        pair = tuple(header) if isinstance(header, (tuple, list)) else ()  # what is in it, whatever its __len__ says
+        pair = tuple(header) if isinstance(header, (tuple, list)) else ()  # the entries, whatever its __len__ says
         if len(pair) != 2 or not isinstance(pair[0], str):
             raise _no_headers(what, header)
         name = text(pair[0], f"{what}: a name")
@@ -117,12 +117,12 @@ def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
 def _no_headers(what: str, found: object) -> IllegalArgumentException:
     return IllegalArgumentException(
         f"{what}: found {shown(found)}, expected pairs of str and bytes (or None)",
-        hint='such as [("trace", b"1")]; a dict wants list(headers.items()), text wants .encode()',
+        hint='such as [("trace", b"1")]; pass a dict as list(headers.items()), and text as .encode()',
     )
 
 
 def as_times(timestamps: Any, count: int, now_ms: int) -> NDArray[np.int64]:
-    """A column of timestamps in ms; None stands for now."""
+    """Returns a column of timestamps in ms; None stands for now."""
     if timestamps is None:
         return np.full(count, now_ms, np.int64)
     if isinstance(timestamps, np.ndarray) and timestamps.dtype != object:
@@ -140,7 +140,7 @@ def _listed_times(timestamps: Any, now_ms: int) -> NDArray[np.int64]:
         try:
             return np.array(list(timestamps), np.int64)
         except OverflowError:
-            pass  # which one is told below
+            pass  # the wrong entry is named below
     numbers = [
         now_ms if timestamp is None else milliseconds(timestamp, f"timestamps[{row}]", low=-1)
         for row, timestamp in enumerate(timestamps)
@@ -153,7 +153,7 @@ def _numpy_times(timestamps: NDArray[Any]) -> NDArray[np.int64]:
     if timestamps.ndim != 1 or not (kind.kind in "iu" or kind == np.dtype("datetime64[ms]")):
         raise IllegalArgumentException(
             f"timestamps: found a numpy array of {kind}, expected milliseconds since 1970 as int64 or datetime64[ms]",
-            hint='such as column.astype("datetime64[ms]"), which says that it may cut',
+            hint='such as column.astype("datetime64[ms]"), which may truncate',
         )
     if kind.kind == "u" and len(timestamps) and int(timestamps.max()) > LONG_MAX:
         milliseconds(timestamps.max(), "timestamps")
@@ -162,5 +162,5 @@ def _numpy_times(timestamps: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def as_headers_column(headers: Any) -> list[tuple[Header, ...]]:
-    """A column of headers; None stands for none."""
+    """Returns a column of headers; None stands for no headers."""
     return [as_headers(entry, f"headers[{row}]") if entry is not None else () for row, entry in enumerate(headers)]

@@ -1,8 +1,8 @@
-"""Reading what a `Selection` asks of one partition: as records, as record batches, as the last value of each key.
+"""Reads a `Selection` of one partition: as records, as record batches, or as the last value of each key.
 
-Each function is given `ready`, which answers the partition's Source, or raises where nobody may read it; it is asked
-again when the reading begins, which may be later.  Where a selection has somebody to tell of damage, reading goes on
-behind it (`past_damage`).  What passes the end of the log meanwhile is not read.
+Each function gets `ready`, which returns the partition's Source, or raises an error if nobody may read it. It is called
+again when the reading begins, which may be later. If a selection has a function to report damage to, reading continues
+after it (`past_damage`). Records that are appended meanwhile are not read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SCAN_CHUNK_BYTES = 4 << 20
 
 
 def selected_range(ready: Ready, selection: Selection, last: int | None = None, *, lenient: bool = False) -> Range:
-    """Where what is selected lies: its first offset, its end, and which timestamps.  `last`: begins so many records
-    before the end.  `lenient`: an offset that the log has not is the nearest that it has; else it is
+    """Returns the range of a selection: its first offset, its end, and its timestamps. `last`: it begins so many
+    records before the end. `lenient`: an offset that the log does not have becomes the nearest one; otherwise it raises
     OffsetOutOfRangeException."""
     source = ready()
     try:
@@ -45,7 +45,7 @@ def selected_range(ready: Ready, selection: Selection, last: int | None = None, 
     except UNREADABLE:
         if selection.tell is None:
             raise
-        # The search for a time met damage: whoever passes that over looks at all timestamps himself.
+        # The search for a time met damage. A reader that skips damage checks all timestamps itself.
         found = found_in(source, selection.window._replace(start=None), lenient=lenient)._replace(times=selection.times)
     low, high = source.log_start_offset, source.log_end_offset
     if not low <= found.start <= high:
@@ -63,12 +63,12 @@ def selected_range(ready: Ready, selection: Selection, last: int | None = None, 
         return (record.offset for record in records_in(ready, quiet, part))
 
     quiet = selection.untold()
-    lasts = [*last_of(offsets, last, found.start, stop)]  # whole: at its end it may raise
+    lasts = [*last_of(offsets, last, found.start, stop)]  # read completely: it may raise an error at its end
     return found._replace(start=lasts[0] if lasts else stop)
 
 
 def records_in(ready: Ready, selection: Selection, place: Range) -> Iterator[Record]:
-    """The records of a range."""
+    """Yields the records of a range."""
     if selection.tell is None:
         return walk_selected(_record_batches(ready, selection, place), selection, place.times)
 
@@ -95,8 +95,8 @@ def batches_in(
     known: Mapping[str, tuple[str, Any]] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range as record batches with these columns of `known` (by default Python's); none is empty.
-    `progress` is told of the log's bytes as they are read."""
+    """Yields the records of a range as record batches with these columns of `known` (by default Python's); none is
+    empty. `progress` is called with the number of the log's bytes as they are read."""
     from kafkalog._face import arrow
 
     known = arrow.PYTHON_COLUMNS if known is None else known
@@ -105,7 +105,7 @@ def batches_in(
     def read(reader: ChunkReader) -> Iterator[pa.RecordBatch]:
         source = reader.source
         for batch in arrow.record_batches(reader, needed, batch_rows, known, batch_bytes=batch_bytes, limits=limits):
-            source.check_usable()  # a forked child has what was read before, too
+            source.check_usable()  # a forked child also has what was read before
             batch = selection.filtered(batch, columns)
             if batch.num_rows:
                 yield batch
@@ -121,11 +121,10 @@ def latest_in(
     lenient: bool = False,
     progress: Progress | None = None,
 ) -> Latest:
-    """The last offset of each key of what is selected.  `Match`es are not looked at: whoever takes the rows filters
-    them."""
+    """Returns the last offset of each key of a selection. A `Match` is not applied: the caller filters the rows."""
     from kafkalog._face.latest import MEMORY_BYTES, Latest, memory_of
 
-    selection = selection.unpruned()  # conditions choose among last values, and say nothing of what counts as one
+    selection = selection.unpruned()  # conditions select among last values, and do not change which value is last
     memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
     place = selected_range(ready, selection, lenient=lenient)
     return Latest(
@@ -148,12 +147,12 @@ def _read(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[T]:
-    """What `read` makes of a reader of the range, behind damage as well where the selection is to be told."""
+    """Yields the results of `read` for a reader of the range, also after damage if the selection reports it."""
     source, isolation, end = ready(), selection.isolation, place.end
     limit = source.visible_end(isolation)
     stop: int | None = limit if end is None else min(end, limit)
     if selection.tell is not None:
-        stop = end  # the view does not grow, and its reader asks itself whether its end is damage
+        stop = end  # the view does not grow, and its reader checks whether its end is damaged
 
     def make(source: Source) -> ChunkReader:
         if progress is None:
@@ -174,7 +173,7 @@ def _read(
 
 
 class _Helping(ChunkReader):
-    """Tells a caller what reads on behind damage, where a walk over records asks the reader itself."""
+    """Adds the hint how to read on after damage, for errors of a walk over records."""
 
     def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]:
         with helping():
@@ -182,7 +181,7 @@ class _Helping(ChunkReader):
 
 
 class _Counted(ChunkReader):
-    """Tells how much it reads."""
+    """Reports how much it reads."""
 
     def __init__(self, source: Source, offset: int, progress: Progress, **options: Any) -> None:
         super().__init__(source, offset, **options)

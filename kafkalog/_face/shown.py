@@ -1,6 +1,6 @@
-"""What a REPL shows of stores and topics.
+"""The reprs of stores and topics.
 
-A repr asks nobody who may be waited for, and no disk: what is known at the moment is told, also of what is closed, of
+A repr waits for nobody and reads no disk. It shows what is known at the moment, even for an object that is closed, of
 another process, or deleted.
 """
 
@@ -22,7 +22,7 @@ OTHERS_SHOWN = 3  # handles
 
 
 class Records(_shown.Shelf[Record]):
-    """Records, as a reader gives them."""
+    """A list of records, as a reader returns it."""
 
     @staticmethod
     def _show(items: Sequence[Record]) -> str:
@@ -31,7 +31,7 @@ class Records(_shown.Shelf[Record]):
 
 
 def state_of(home: Home) -> str:
-    """Of a store."""
+    """Returns the state of a store in words."""
     if home.life.forked:
         return "closed: of another process"
     if home.life.live:
@@ -44,14 +44,14 @@ def state_of(home: Home) -> str:
 
 
 def show_store(home: Home) -> str:
-    """The repr of a store."""
+    """Returns the repr of a store."""
     names = _shown.or_none(home.known_topics) if home.life.live else None
     topics = "" if names is None else f": {_shown.number(len(names), 'topic')}"
     return f"<Store of {home.place}, {state_of(home)}{topics}>"
 
 
 def html_of_store(home: Home) -> str:
-    """A table of a store's topics, of what is known of them now."""
+    """Returns an HTML table of a store's topics, from what is known now."""
     rows = []
     for name in public(home.names()):
         partitions, records = _glance(home, name)
@@ -60,7 +60,7 @@ def html_of_store(home: Home) -> str:
 
 
 def show_topic(home: Home, name: str) -> str:
-    """The repr of a topic."""
+    """Returns the repr of a topic."""
     found = _shown.or_none(lambda: _glance(home, name)) if home.life.live else None
     if found is None:
         is_gone = home.life.live and name not in (_shown.or_none(home.known_topics) or [name])
@@ -76,7 +76,7 @@ def _records(records: int | None) -> str:
 
 
 def _glance(home: Home, name: str) -> tuple[int, int | None]:
-    """(partitions, the span of all their offsets, where that is known)."""
+    """Returns (partitions, the sum of their offset spans, or None if one is not known)."""
     partitions = home.known_partitions(name)
     ends = [home.glance(TopicPartition(name, number)) for number in range(min(partitions, _shown.PARTITIONS_MAX))]
     known = [end - start for start, end in filter(None, ends)]
@@ -84,5 +84,5 @@ def _glance(home: Home, name: str) -> tuple[int, int | None]:
 
 
 def public(names: Iterable[str]) -> list[str]:
-    """Topics that are not Kafka's own."""
+    """Returns the topics that are not internal, sorted."""
     return sorted(name for name in names if name not in INTERNAL_TOPICS)

@@ -1,6 +1,6 @@
-"""What a StoreReader hands out as Arrow: a held chunk to record batches, each of one partition, with how far it goes.
+"""Arrow output of a StoreReader: converts a held chunk to record batches of one partition, with the offset after each.
 
-pyarrow is imported by whoever imports this.
+Importing this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class HeldChunk:
-    """A chunk that a PartitionReader holds, from its position on, as what is decoded."""
+    """A chunk that a PartitionReader holds, from the reader's position on, as an input of the decoder."""
 
     def __init__(self, reader: PartitionReader, chunk: Chunk) -> None:
         self.source: Source = reader.source
@@ -45,8 +45,10 @@ class HeldChunk:
 
 
 class Columns:
-    """Which columns are wanted of the selected records, and how they are decoded.  `sample` gives values from which the
-    schema of JSON is inferred, `anywhere` some of what else there is.  IllegalArgumentException for an unknown column.
+    """The wanted columns of the selected records, and how they are decoded.
+
+    `sample` yields values from which the schema of JSON is inferred, `anywhere` values from the whole partitions.
+    IllegalArgumentException for an unknown column.
     """
 
     def __init__(
@@ -67,21 +69,21 @@ class Columns:
         self._limits = options.selection.limits(options.times)
 
     def check_follows(self) -> None:
-        """IllegalArgumentException where what comes later would have fields that nobody knows yet."""
+        """Raises IllegalArgumentException if the fields of later records would be unknown."""
         if self._decoded.is_blind:
             raise IllegalArgumentException(
-                "values: there is no JSON yet that tells the fields of what is waited for",
+                "values: there is no JSON yet from which the fields of later records can be inferred",
                 hint='give schema=, such as {"id": "int64"}',
             )
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what is handed out.  IllegalArgumentException where nothing tells it yet."""
+        """The schema of the record batches. IllegalArgumentException if it is not known yet."""
         return known_schema(self._decoded.schema)
 
     def of(self, reader: PartitionReader, chunk: Chunk) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Of what the reader holds: (the offset behind it, its last leader epoch, batch); at damage what lies before
-        it, then the error."""
+        """Yields the held chunk as (offset after the batch, its last leader epoch, batch). At damage the records before
+        it are yielded first, then the error is raised."""
         held = HeldChunk(reader, chunk)
         table = chunk.table
         for last, batch in arrow.placed_batches(
@@ -95,7 +97,7 @@ class Columns:
 
 
 def sample_of(readers: Iterable[PartitionReader], options: ReaderOptions) -> Iterator[pa.RecordBatch]:
-    """The values that readers come to next, but nulls; up to damage, which is told where it is read."""
+    """Yields the values that the readers read next, without nulls, up to damage, which is reported when it is read."""
     left = SAMPLE_ROWS
     for reader in readers:
         source = reader.source
@@ -109,7 +111,7 @@ def sample_of(readers: Iterable[PartitionReader], options: ReaderOptions) -> Ite
 
 
 def sample_anywhere(readers: Iterable[PartitionReader], options: ReaderOptions) -> Iterator[pa.RecordBatch]:
-    """Values of the readers' partitions, wherever they stand and whatever they choose."""
+    """Yields values of the readers' partitions, independent of positions and selections."""
     every, left = Selection(isolation=options.isolation), SAMPLE_ROWS
     for reader in readers:
         source = reader.source

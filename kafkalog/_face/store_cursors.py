@@ -1,9 +1,9 @@
-"""Cursors: how far a named reader has come, kept as Kafka keeps a group's offsets, in `__consumer_offsets`.
+"""Cursors: the positions of named readers, stored in `__consumer_offsets` as Kafka stores a group's offsets.
 
-A store that writes keeps them beside the data, where a broker and its tools find them; one that only reads has them in
-a directory of its own (`cursors=DIR`), or shows those of the directory that it reads.  A cursor is a group without
-members: those of a dead broker's consumers are removed before one is moved, since nobody serves them while the
-directory is ours.  Thread-safe.
+A store that writes keeps them next to the data, where a broker and its tools find them. A store that only reads has
+them in a separate directory (`cursors=DIR`), or shows those of the directory that it reads. A cursor is a group without
+members. Members of a dead broker's consumers are removed before a cursor is moved, because no broker serves them while
+this process holds the directory. Thread-safe.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 
 
 class CursorInfo(NamedTuple):
-    """A cursor: its group's state in Kafka's words ("Empty" where nobody is a member), and where it is in each
-    partition, with the end and the lag where they are known."""
+    """A cursor.
+
+    Attributes:
+        name: The cursor's name, which is its group's name.
+        state: The group's state in Kafka's words; "Empty" if it has no members.
+        partitions: The position in each partition, with the end and the lag if they are known.
+    """
 
     name: str
     state: str
@@ -38,7 +43,7 @@ class CursorInfo(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Of all partitions together; None where one is not known."""
+        """The lag of all partitions together, in offsets; None if that of one is not known."""
         each = [part.lag for part in self.partitions]
         return None if None in each else sum(filter(None, each))
 
@@ -48,7 +53,7 @@ class CursorInfo(NamedTuple):
         return f"<CursorInfo {self.name!r}, state {self.state}: {partitions}, lag {lag}>"
 
     def _repr_html_(self) -> str | None:
-        """For notebooks."""
+        """Returns a table for notebooks."""
         return _shown.or_none(lambda: _table_of(self))
 
 
@@ -69,7 +74,7 @@ def _known(number: int | None) -> str:
 
 
 class Cursors(_shown.Shelf[CursorInfo]):
-    """Of a store, by name."""
+    """The cursors of a store, by name."""
 
     @staticmethod
     def _show(items: Sequence[CursorInfo]) -> str:
@@ -78,7 +83,7 @@ class Cursors(_shown.Shelf[CursorInfo]):
 
 
 def committed(home: Home, cursor: str) -> dict[TopicPartition, CommittedOffset]:
-    """What a cursor has committed; empty for one that is not there."""
+    """Returns the committed offsets of a cursor; empty if it does not exist."""
     found: dict[TopicPartition, CommittedOffset] = {}
     for offsets in reversed(list(home.keepers(cursor))):
         found.update(offsets.fetch_all(cursor))
@@ -88,8 +93,8 @@ def committed(home: Home, cursor: str) -> dict[TopicPartition, CommittedOffset]:
 def start_of(
     home: Home, cursor: str, partition: TopicPartition, topic_id: str, *, stable: bool
 ) -> CommittedOffset | None:
-    """Where a cursor goes on; None where it has nothing.  `stable`: UnstableOffsetCommitException while a transaction
-    is open that may commit another."""
+    """Returns where a cursor continues; None if it has no offset. `stable`: UnstableOffsetCommitException while a
+    transaction is open that may commit another offset."""
     for offsets in home.keepers(cursor):
         found = offsets.fetch(cursor, partition, topic_id=topic_id, require_stable=stable)
         if found is not None:
@@ -98,7 +103,7 @@ def start_of(
 
 
 def commit(home: Home, cursor: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Commits all of these or none."""
+    """Commits all of these offsets or none."""
     try:
         home.check_open()
         keeper = home.offsets(cursor, create=True)
@@ -112,7 +117,7 @@ def commit(home: Home, cursor: str, offsets: Mapping[TopicPartition, CommittedOf
     except KafkaStorageException as error:
         home.check_open()  # closed meanwhile
         if isinstance(error, DiskFull):
-            error.message = f"the commit of cursor {cursor!r} did not fit, and counts for nothing: {error.message}"
+            error.message = f"the commit of cursor {cursor!r} did not fit, and has no effect: {error.message}"
         raise
 
 
@@ -122,24 +127,24 @@ def _flush(home: Home, keeper: GroupOffsets) -> None:
 
 
 def delete(home: Home, cursor: str) -> None:
-    """Forgets a cursor.  GroupIdNotFoundException."""
+    """Deletes a cursor. GroupIdNotFoundException if it does not exist."""
     home.check_open()
     keeper = home.offsets(cursor, create=False)
     if keeper is None:
-        raise GroupIdNotFoundException(f"cursor {cursor!r} is not there")
+        raise GroupIdNotFoundException(f"cursor {cursor!r} does not exist")
     keeper.remove_members(cursor)
     keeper.delete_group(cursor)
     _flush(home, keeper)
 
 
 def cursors(home: Home) -> list[CursorInfo]:
-    """Every cursor, by name."""
+    """Returns every cursor, by name."""
     home.check_open()
     found: dict[str, str] = {}
     for keeper in home.all_keepers():
         for group in keeper.groups():
             found.setdefault(group.group, group.state)
-    offsets = {name: committed(home, name) for name in sorted(found)}  # all before an end: no cursor is beyond that
+    offsets = {name: committed(home, name) for name in sorted(found)}  # before the ends: so no cursor is after its end
     ends: dict[TopicPartition, int | None] = {}
     return Cursors(
         CursorInfo(
@@ -155,7 +160,7 @@ def _end_for(
     value: CommittedOffset,
     ends: dict[TopicPartition, int | None],
 ) -> int | None:
-    """The end that an offset is measured by; None where it is of an earlier topic of the name."""
+    """Returns the end to which an offset is compared; None if the offset is of an earlier topic of the name."""
     try:
         topic_id = home.info(partition.topic).topic_id or ZERO_UUID
     except KafkalogError:

@@ -1,16 +1,17 @@
-"""The stores that this process has open for writing: who opens one again gets a second handle of the same store.
+"""The stores that this process has open for writing. A second open of a store returns a second handle of it.
 
     first = kafkalog.open("data")
     second = kafkalog.open("data")                            # the same directories, the same arguments
-    first.close()                                             # `second` goes on; its close closes the store
+    first.close()                                             # `second` stays open; its close closes the store
 
-A `StoreHandle` is a store's home with a life, producers and partitions of its own; all else it shares with the home
-that was opened first, which is closed with the last handle.  A handle that is dropped without a close counts no more.
-The home is held by its handles alone: if the last one is dropped, it lets go as any dropped store does.
+A `StoreHandle` is a store's home with its own lifetime, producers and partitions. It shares everything else with the
+home that was opened first, which is closed with the last handle. A handle that is dropped without a close no longer
+counts. Only the handles hold the home: if the last one is dropped, the home releases its files as any dropped store
+does.
 
-A store is known by the real paths of its directories and by the Files that it was opened with: another Files sees
-another disk.  `LOCK` guards the table and which handles a home has; nothing is opened or closed with it held.  A
-`_Place` has one thread open it at a time.  A forked child has none of this.
+A store is identified by the real paths of its directories and by the Files that it was opened with, because other Files
+see another disk. `LOCK` guards the table and the handles of each home; nothing is opened or closed with it held. A
+`_Place` lets one thread open it at a time. A forked child has none of this.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.errors import LogDirLockedException
 
-UNSHOWN = frozenset({"broker_config"})  # it may have passwords
+UNSHOWN = frozenset({"broker_config"})  # may contain passwords
 
 
 class StoreHandle(StoreHome):
-    """What one `kafkalog.open` gives of a store that may be open more than once."""
+    """The result of one `kafkalog.open` for a store that may be open more than once."""
 
     def __init__(self, shared: StoreHome) -> None:
         vars(self).update(vars(shared))  # manager, topics, coordinators ... are the same
@@ -43,48 +44,49 @@ class StoreHandle(StoreHome):
         self._partitions = {}
         self._is_closed = False
         self.where = opened_at()
-        self._left: weakref.ref[StoreHome] | None = None  # the store that others have open, once this one is closed
+        self._left: weakref.ref[StoreHome] | None = None  # after the close: the store, if others have it open
         with LOCK:
             shared.handles.add(self)
 
     def close(self) -> None:
-        """Ends what was made through this handle; the last one closes the store.  A second call does nothing."""
+        """Ends everything that was created through this handle. The last close closes the store. A second call does
+        nothing."""
         if self.life.forked or self._is_closed:
             return
         self.check_outside()
         self._close_producers()
-        with self.shared.closing:  # who opens the store waits for this, from before nobody may join it any more
+        with self.shared.closing:  # an open waits for this, from before the moment when no handle can join
             was_last = self._ended()
-            self._close_producers()  # those that were made meanwhile
+            self._close_producers()  # producers that were created meanwhile
             self.bells.ring()
             if was_last:
                 self.shared.close()
         if not was_last:
-            self.coordinators.end_left()  # transactions that were begun through this handle
+            self.coordinators.end_left()  # transactions that began through this handle
             self._left = weakref.ref(self.shared)
-            self.shared = self  # who keeps a closed handle keeps no store from being dropped
+            self.shared = self  # a closed handle must not keep the store alive
         self._is_closed = True
 
     def _ended(self) -> bool:
-        """Ends the handle's life; whether it was the last one."""
-        with self.catalog.changing, LOCK:  # a change of topics that is under way is finished
+        """Ends the handle's lifetime. Returns whether it was the last one."""
+        with self.catalog.changing, LOCK:  # waits for a running change of topics
             self.life.end()
             self.shared.is_closing = not any(each.life.live for each in self.shared.handles)
             return self.shared.is_closing
 
     def others(self) -> list[str]:
-        """As Home; waits for nobody."""
+        """Returns where other handles were opened, without waiting for a lock."""
         left = None if self._left is None or self.life.forked else self._left()
         return [] if left is None else [each.where for each in list(left.handles) if each.life.live]
 
     def abandon(self) -> None:
-        """Lets go of the store as a crash does, under all its handles."""
+        """Releases the store as a crash does, for all its handles."""
         self.life.end()
         if self.shared is not self:
             self.shared.abandon()
 
     def __del__(self) -> None:  # type: ignore[override]
-        """Nothing: what it shares says so if it was dropped."""
+        """Does nothing: the shared home warns if it was dropped."""
 
 
 class _Place:
@@ -99,7 +101,7 @@ class _Place:
         self.log_dirs: Sequence[str] = ()
 
     def store(self) -> StoreHome | None:
-        """The store that is open there, which a handle may join; None where none is."""
+        """Returns the open store that a handle may join, or None."""
         found = None if self.home is None else self.home()
         if found is None or found.is_closing or not found.life.live:
             return None
@@ -107,7 +109,7 @@ class _Place:
             return found if any(each.life.live for each in found.handles) else None
 
     def joined(self) -> StoreHandle | None:
-        """A handle of the store that is open there; None where nobody has it open any more."""
+        """Returns a handle of the open store; None if nobody has it open any more."""
         home = None if self.home is None else self.home()
         if home is None:
             return None
@@ -117,9 +119,9 @@ class _Place:
             users = list(home.handles) if home.is_closing else []
         for each in users:
             for producer in list(each.producers):
-                producer.check_outside()  # a callback, for which the close waits
+                producer.check_outside()  # in a callback: the close waits for it
         if home.is_closing and not home.closing._is_owned():  # type: ignore[attr-defined]
-            with home.closing:  # until it is closed, which gives the locks back
+            with home.closing:  # waits until it is closed and its locks are released
                 pass
         return None
 
@@ -131,14 +133,14 @@ os.register_at_fork(after_in_child=_PLACES.clear)
 def open_or_join(
     paths: Sequence[str], given: Mapping[str, object], files: Files, make: Callable[[], StoreHome]
 ) -> StoreHandle:
-    """A handle of the store of `paths`: of the one that this process has open, or of what `make` opens.
+    """Returns a handle of the store of `paths`: of the one that this process has open, or of the one that `make` opens.
 
-    LogDirLockedException where it is open with others than `given`, by name, or with other directories."""
+    LogDirLockedException if it is open with other arguments than `given` (by name), or with other directories."""
     key = frozenset(map(os.path.realpath, paths))
     while True:
         place = _place(key)
         if place.opening._is_owned():  # type: ignore[attr-defined]
-            return StoreHandle(make())  # a signal's handler, inside of the same open: the directories' locks decide
+            return StoreHandle(make())  # a signal handler inside the same open: the directories' locks decide
         with place.opening:
             if _PLACES.get(key) is not place:
                 continue
@@ -175,7 +177,7 @@ def _open_at(
     beside = _overlapping(key, files)
     if beside is not None:
         _refuse(beside, "log_dirs", ", ".join(paths), ", ".join(beside.log_dirs))
-    before = place.store()  # of other Files, or one that is being dropped
+    before = place.store()  # with other Files, or being dropped
     try:
         home = make()
     except LogDirLockedException as error:
@@ -187,13 +189,13 @@ def _open_at(
         place.home = weakref.ref(home)
         home.where = place.where
         return StoreHandle(home)
-    except BaseException:  # whoever handles an interrupt may open the directories again
+    except BaseException:  # the code that handles an interrupt may open the directories again
         home.abandon()
         raise
 
 
 def _overlapping(key: frozenset[str], files: Files) -> _Place | None:
-    """Other directories that are open, and have some of these among them."""
+    """Returns the place of other open directories that share some of these, or None."""
     with LOCK:
         for other, place in _PLACES.items():
             if other != key and other & key and place.files is files and place.store() is not None:
@@ -207,7 +209,7 @@ def _check_same(place: _Place, given: Mapping[str, object]) -> None:
         if value is not before and value != before:
             shown = [values.shown(each) for each in (value, before)]
             if name in UNSHOWN or shown[0] == shown[1]:
-                shown = ["another one", "that of the first open"]
+                shown = ["another value", "the value of the first open"]
             _refuse(place, name, shown[0], shown[1])
 
 
@@ -215,5 +217,5 @@ def _refuse(place: _Place, name: str, found: str, expected: str, cause: BaseExce
     raise LogDirLockedException(
         f"{name}: found {found}, expected {expected}: the store of {', '.join(place.log_dirs)} is open in this process "
         f"already ({place.where})",
-        hint="give the same arguments for a second handle of it, close it first, or open it with read_only=True",
+        hint="pass the same arguments for a second handle of it, close it first, or open it with read_only=True",
     ) from cause

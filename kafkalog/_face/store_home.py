@@ -1,12 +1,12 @@
-"""What stands under a writable store: its manager, its topics, its coordinators, and each partition's appends.
+"""The base of a writable store: its manager, its topics, its coordinators, and each partition's appends.
 
     home = StoreHome(["data"], ManagerSettings(), durability="os", ...)
     home.start(); ...; home.close()
 
-The store, its topics, transactions and readers all stand on one of these.  Opening goes in this order: directories are
-locked, logs are loaded and recovered, what a crash cut short of topics is finished, then of transactions; only then
-does anybody read or write.  Background: the manager's tasks (retention, the cleaner, checkpoints) and two of the
-coordinators'.  Thread-safe; of one process.
+The store, its topics, transactions and readers all use one StoreHome. An open has this order: lock the directories,
+load and recover the logs, complete interrupted changes of topics, then of transactions. Only after that does anybody
+read or write. In the background run the manager's tasks (retention, the cleaner, checkpoints) and two of the
+coordinators'. Thread-safe; belongs to one process.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ if TYPE_CHECKING:
     from kafkalog.metrics.registry import MetricsRegistry
 
 FORGET_AGAIN_MS = 10_000
-HANDLES_LOCK = threading.RLock()  # which handles each store of this process has
+HANDLES_LOCK = threading.RLock()  # guards the handles of each store of this process
 held_over_forks(HANDLES_LOCK)
 
 
 def _config_base(stored: StoredTopicConfigs, known: TopicSettings, topic: str, default: LogConfig) -> LogConfig:
-    """What counts beneath the overrides that the store keeps of a topic."""
+    """Returns the settings beneath the overrides that the store keeps for a topic."""
     return LogConfig.from_props(known.base(topic, default.originals, is_stored=stored.has(topic)))
 
 
 class StoreHome:
-    """The `Home` of a store that writes.  Made and started by `kafkalog.open`.
+    """The `Home` of a store that writes. Created and started by `kafkalog.open`.
 
-    One that is dropped without `close` lets go of its files, with a ResourceWarning; the next open recovers."""
+    One that is dropped without `close` releases its files with a ResourceWarning, and the next open recovers them."""
 
     read_only = False
     how_to_write = ""
-    where = ""  # it was opened, for a warning
-    ends_left = True  # transactions that were left open are ended at its start, and those that are at its close
+    where = ""  # where it was opened, for a warning
+    ends_left = True  # whether its start and its close end transactions that were left open
 
-    # More than eight parameters: what `kafkalog.open` was given, and all but two are named.
+    # More than eight parameters: the arguments of `kafkalog.open`, all but two of them named.
     def __init__(
         self,
         log_dirs: Sequence[str],
@@ -106,11 +106,11 @@ class StoreHome:
         self._partitions: dict[TopicPartition, StorePartition] = {}
         self._writer_guards: dict[TopicPartition, dict[int, threading.RLock]] = {}
         self.handles: weakref.WeakSet[StoreHome] = weakref.WeakSet()  # guarded by HANDLES_LOCK
-        self.is_closing = False  # guarded by HANDLES_LOCK: nobody joins it any more
+        self.is_closing = False  # guarded by HANDLES_LOCK: no handle can join any more
         self.closing = threading.RLock()  # held over the close
-        self.producers: set[OpenProducer] = set()  # kept by themselves
-        self._deletions: list[Deletion] = []  # of which something is left to be forgotten
-        self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
+        self.producers: set[OpenProducer] = set()  # producers add and remove themselves
+        self._deletions: list[Deletion] = []  # that are not completely forgotten yet
+        self.manager = LogManager.__new__(LogManager)  # set before it holds anything, in case an interrupt follows
         is_new = not any(map(files.exists, log_dirs))
         try:
             LogManager.__init__(
@@ -122,11 +122,11 @@ class StoreHome:
             self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
             self.catalog = Catalog(self.manager, self.life, self.topic_settings)
             self.catalog.made_in = log_dirs[0] if is_new else ""
-            # Not a method of ours: a store that is dropped must go at once, without a collector's run.
+            # Not a bound method: a dropped store must be freed at once, without a garbage collection.
             stored = self.manager.topic_configs
             assert isinstance(stored, StoredTopicConfigs), stored
             self.manager.set_config_base(partial(_config_base, stored, self.topic_settings))
-            self.bells = Bells()  # of readers that wait
+            self.bells = Bells()  # the waiting readers' bells
             self.cursor_readers = CursorReaders()
             self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
         except BaseException:
@@ -134,7 +134,7 @@ class StoreHome:
             raise
 
     def start(self) -> None:
-        """Loads and settles everything; what fails lets go of all."""
+        """Loads and settles everything. If it fails, everything is released."""
         try:
             self.manager.startup(self.catalog.is_gone)
             self.catalog.finish()
@@ -154,7 +154,7 @@ class StoreHome:
             raise
 
     def _open_tier(self) -> None:
-        """Before anybody reads: what is below a log's local start is in the remote tier."""
+        """Opens the tier before anybody reads, because it has the records below a log's local start."""
         try:
             if self._remote is None:
                 refuse_without_tier(self.catalog.names(), self.manager.config_of)
@@ -162,14 +162,14 @@ class StoreHome:
             self.tier = StoreTier(self._remote, self.manager, self.catalog, self.clock)
             self.tier.start(runs=self.manager.settings.maintenance)
         except (IllegalArgumentException, RemoteStorageException):
-            # A refusal leaves no directory to be recovered: recovery would cut at damage that an open tells of.
+            # Close the logs: otherwise the next open recovers them, and recovery would truncate at reported damage.
             if self.tier is not None:
                 self.tier.abandon()
             self.manager.shutdown()
             raise
 
     def abandon(self) -> None:
-        """Lets go of everything as a crash does, started or not."""
+        """Releases everything as a crash does, even if it was not started."""
         if not hasattr(self, "manager"):
             return
         self.life.end()
@@ -181,7 +181,7 @@ class StoreHome:
             self.manager.abandon()
 
     def close(self) -> None:
-        """As a broker's clean shutdown does; a second call does nothing."""
+        """Closes it as a broker's clean shutdown does. A second call does nothing."""
         if self.life.forked:
             return
         if not self._is_started:
@@ -189,10 +189,10 @@ class StoreHome:
             return
         self.check_outside()
         self._close_producers()
-        with self.catalog.changing:  # a change of topics that is under way is finished
+        with self.catalog.changing:  # waits for a running change of topics
             self.life.end()
         self.catalog.take_back_refused()
-        self._close_producers()  # those that were made meanwhile
+        self._close_producers()  # producers that were created meanwhile
         self.bells.ring()
         self._tasks.cancel()
         if self.tier is not None:
@@ -202,7 +202,7 @@ class StoreHome:
             self.manager.shutdown()
 
     def check_outside(self) -> None:
-        """IllegalStateException in a thread for which a close could not wait."""
+        """Raises IllegalStateException in a thread for which a close could not wait."""
         self.manager.check_outside()
         self.catalog.check_outside()
         self.coordinators.check_outside()
@@ -228,18 +228,18 @@ class StoreHome:
             let_go_later(self.abandon)
 
     def others(self) -> list[str]:
-        """As Home."""
+        """Returns nothing: a store's first home has no other handles."""
         return []
 
     def left_open(self, deadline_s: float) -> None:
-        """As `LeftOpen` says."""
+        """Warns at the end of the process, as `LeftOpen` says."""
         if not self.life.live:
             return
         with HANDLES_LOCK:
             homes = [self, *self.handles]
         producers = [each for home in homes for each in list(home.producers)]
         unsent = sum(not each.flush_until(deadline_s) for each in producers)
-        lost = f" What {unsent} of its producers held was not sent in time, and is lost." if unsent else ""
+        lost = f" The records that {unsent} of its producers held were not sent in time and are lost." if unsent else ""
         where = f", {self.where}," if self.where else ""
         warnings.warn(
             f"the store of {self.place}{where} was never closed; use it as `with kafkalog.open(...) as store:`, or "
@@ -254,7 +254,7 @@ class StoreHome:
     # --- settings --------------------------------------------------------------------------------------
 
     def _warn_of_unknown_settings(self) -> None:
-        """Names the topics whose records all stay, because nobody knows for how long their owner wants them."""
+        """Logs the topics whose records are all kept, because their settings are not known."""
         config = self.manager.settings.default_config.originals
         kept = [
             topic
@@ -268,8 +268,8 @@ class StoreHome:
             by_reason.setdefault(self.topic_settings.why_unknown(topic), []).append(topic)
         for why, topics in by_reason.items():
             Lines("kafkalog.topics", self.place).warning(
-                "nothing is deleted or compacted of topics whose settings are not known (%s): %s.  broker_config= "
-                "names the broker's server.properties, alter_topic() sets what shall count here",
+                "nothing is deleted or compacted in topics whose settings are not known (%s): %s.  broker_config= "
+                "names the broker's server.properties, alter_topic() sets the settings to use here",
                 why,
                 ", ".join(topics),
             )
@@ -278,7 +278,7 @@ class StoreHome:
         return self.life.live
 
     def check_open(self) -> None:
-        """IllegalStateException where it is closed, or was opened by another process."""
+        """Raises IllegalStateException if it is closed, or was opened by another process."""
         if not self.life.live:
             raise self.life.refusal(f"the store of {self.place}")
 
@@ -294,23 +294,24 @@ class StoreHome:
     # --- topics ----------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Of all topics, in order."""
+        """Returns the names of all topics, sorted."""
         self.check_open()
         return self.catalog.names()
 
     def info(self, topic: str) -> TopicInfo:
-        """UnknownTopicOrPartitionException where there is no such topic."""
+        """Returns a topic's description. UnknownTopicOrPartitionException if it does not exist."""
         self.check_open()
         return self.catalog.must(topic)
 
     def partition(self, partition: TopicPartition) -> StorePartition:
-        """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException where it is offline."""
+        """Returns the object that appends to a partition. UnknownTopicOrPartitionException if it does not exist,
+        KafkaStorageException if it is offline."""
         found = self._partitions.get(partition)
         if found is not None:
             now = self.manager.registry.get(partition)
             if now is None or now is found.engine or now.topic_id == found.engine.topic_id:
                 return found
-            self._partitions.pop(partition, None)  # of a topic whose deletion was cut short, or is not over
+            self._partitions.pop(partition, None)  # its topic's deletion is running or was interrupted
         self.check_open()
         engine = self.manager.get_log(partition) or self.settled_log(partition)
         if engine is None:
@@ -321,27 +322,27 @@ class StoreHome:
         )
         made.writer_guards = self._writer_guards.setdefault(partition, {})
         found = self._partitions.setdefault(partition, made)
-        found.take_settings()  # they may have changed before it was to be found there
+        found.take_settings()  # they may have changed before it was in the table
         if self.manager.registry.get(partition) is not found.engine and found.moved_from(found.engine) is None:
-            if self._partitions.get(partition) is found:  # deleted meanwhile, before it was to be found there
+            if self._partitions.get(partition) is found:  # deleted before it was in the table
                 self._partitions.pop(partition, None)
             return self.partition(partition)
         return found
 
     def numbers(self, topic: str) -> Sequence[int]:
-        """The partitions of a topic: of one of Kafka's own those that were made so far.
+        """Returns the partitions of a topic; for an internal topic only those created so far.
 
         UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
         info = self.info(topic)
         return self.catalog.made(topic) if info.is_internal else range(countable(info))
 
     def check_partition(self, partition: TopicPartition) -> None:
-        """UnknownTopicOrPartitionException where there is no such partition."""
+        """Raises UnknownTopicOrPartitionException if the partition does not exist."""
         if not 0 <= partition.partition < self.info(partition.topic).partitions:
             raise self.not_there(partition)
 
     def not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
-        """Why there is no such partition."""
+        """Returns the error for a partition that is not here."""
         info = self.info(partition.topic)
         if 0 <= partition.partition < info.partitions:
             if info.is_internal and partition.partition not in self.catalog.made(partition.topic):
@@ -354,19 +355,19 @@ class StoreHome:
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
     ) -> TopicInfo:
-        """As `Store.create_topic`."""
+        """Creates a topic, as `Store.create_topic`."""
         made = self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
         self.bells.ring()
         return made
 
     def add_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """As `Store.add_partitions`."""
+        """Adds partitions, as `Store.add_partitions`."""
         found = self.catalog.add_partitions(name, partitions)
         self.bells.ring()
         return found
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
-        """As `Store.alter_topic`."""
+        """Changes a topic's settings, as `Store.alter_topic`."""
         found = self.catalog.alter(name, config)
         if self.tier is not None:
             self.tier.take(name, self._logs_of(name))
@@ -379,7 +380,7 @@ class StoreHome:
         return found
 
     def delete_topic(self, name: str) -> None:
-        """As `Store.delete_topic`."""
+        """Deletes a topic, as `Store.delete_topic`."""
         logs = self._logs_of(name) if self.tier is not None else []
         deleted = self.catalog.delete(name)
         if self.tier is not None and not self.tier.delete(deleted.topic_id, logs):
@@ -391,40 +392,41 @@ class StoreHome:
         self._deletions.append(deleted)
         try:
             self._forget_deletions()
-        except (DiskFull, TooManyOpenFilesException) as error:  # the topic is deleted, whatever else waits for space
-            Lines("kafkalog.topics").info("cursors of %s, which is deleted, go later: %s", name, error)
+        except (DiskFull, TooManyOpenFilesException) as error:  # the topic is deleted in any case
+            Lines("kafkalog.topics").info("cursors of %s, which is deleted, are removed later: %s", name, error)
             self._tasks.once("forget-deletions", self._forget_deletions, FORGET_AGAIN_MS)
 
     def _logs_of(self, topic: str) -> list[UnifiedLog]:
         return [log for log in self.manager.all_logs() if log.topic_partition.topic == topic]
 
     def _forget_deletions(self) -> None:
-        """No cursor points into the next topic of the name of one that was deleted."""
+        """Removes deleted topics' offsets, so that no cursor points into the next topic of the name."""
         for deleted in list(self._deletions):
             self.coordinators.forget_topic(deleted.topic, deleted.topic_id)
             self.catalog.forget(deleted)
-            with suppress(ValueError):  # another thread has forgotten it meanwhile
+            with suppress(ValueError):  # another thread has removed it meanwhile
                 self._deletions.remove(deleted)
 
     def _forget_deleted(self) -> None:
-        """Of topics whose deletion a crash, or a disk, cut short: no cursor points into the next one of that name."""
+        """Removes the offsets of topics whose deletion was interrupted, so that no cursor points into the next topic of
+        the name."""
         for topic, topic_id in self.catalog.deleted():
             try:
                 self.coordinators.forget_topic(topic, topic_id)
             except KafkalogError:  # it is tried again at the next start
-                Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
+                Lines("kafkalog.topics").warning("cursors of %s, which was deleted, remain", topic, exc_info=True)
 
     def joins(self, topic: str) -> None:
-        """As `TransactionHome.joins`: wherever its partitions lie, the topic is known from now on."""
+        """Records the topic, wherever its partitions are, as `TransactionHome.joins`."""
         self.catalog.note(topic)
 
     def flush_coordinators(self) -> None:
-        """What they wrote is on the disk, before what partitions hold because of it."""
+        """Syncs the coordinators' logs, before the partitions that depend on them."""
         self.check_open()
         self.coordinators.flush_logs()
 
     def transaction(self, partition: TopicPartition, transactional_id: str, timeout_ms: int) -> Transaction:
-        """As `Partition.transaction`."""
+        """Returns a transaction, as `Partition.transaction`."""
         self.check_open()
         return Transaction(self, partition, transactional_id, timeout_ms)
 
@@ -432,49 +434,49 @@ class StoreHome:
 
     @property
     def topic_changes(self) -> int:
-        """Another number: topics may have changed."""
+        """A number that differs from before if topics may have changed."""
         return self.catalog.changes
 
     def source(self, partition: TopicPartition) -> StoreSource:
-        """What readers see of a partition; errors as `partition`."""
+        """Returns a reader's view of a partition. Errors as `partition`."""
         return StoreSource(self, self.partition(partition).engine)
 
     def known_topics(self) -> list[str]:
-        """As Home."""
+        """Returns the topics that are not internal, as Home."""
         return public(self.catalog.names())
 
     def known_partitions(self, topic: str) -> int:
-        """As Home."""
+        """Returns a topic's number of partitions, as Home."""
         return self.catalog.must(topic).partitions
 
     def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """As Home."""
+        """Returns a partition's start and end, as Home."""
         log = self.manager.registry.get(partition)
         return None if log is None else (log.log_start_offset, log.log_end_offset)
 
     def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
-        """A partition's log, wherever it is."""
+        """Returns a partition's log, in the directory where it is now."""
         return self.manager.registry.get(partition)
 
     def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
-        """The same, once what is just being made or removed is done."""
+        """Returns the same, after any change that is running has finished."""
         return self.catalog.settled_log(partition)
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
-        """Who keeps a cursor; None where nobody has one there, and it is not to be made."""
+        """Returns the keeper of a cursor; None if there is none, and `create` is False."""
         self.check_open()
         return self.coordinators.offsets(group, create=create)
 
     def keepers(self, cursor: str) -> list[GroupOffsets]:
-        """Who may know of a cursor."""
+        """Returns the keepers that may know a cursor."""
         found = self.offsets(cursor, create=False)
         return [] if found is None else [found]
 
     def list_transactions(self) -> list[TransactionDescription]:
-        """By the coordinator, whose logs are loaded."""
+        """Returns the transactional ids of the coordinator, whose logs are loaded."""
         self.check_open()
         return self.coordinators.transactions.list_transactions()
 
     def all_keepers(self) -> list[GroupOffsets]:
-        """Of all cursors."""
+        """Returns the keepers of all cursors."""
         return self.coordinators.all_offsets()

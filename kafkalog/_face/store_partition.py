@@ -1,8 +1,8 @@
-"""One partition of a LogManager: what appends to it, and changes it, wherever its log is now.
+"""One partition of a LogManager: appends to it and changes it, in the directory where its log is now.
 
-Of a store: its manager may move the log to another directory meanwhile; an append that the old one refused goes to the
-new one, and so does every other change.  Lives as long as its store, or until its topic is deleted; whoever holds a
-Partition holds the store.  One that was opened alone is an OpenPartition, which is one of these.  Thread-safe.
+The manager of a store may move the log to another directory. An append that the old log refused goes to the new one,
+and so does every other change. The object exists as long as its store, or until its topic is deleted; a Partition holds
+the store. A partition that was opened alone is an OpenPartition, a subclass. Thread-safe.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class TransactionOfPartition(Protocol):
-    """What `Partition.transaction` gives (`kafkalog.transaction.Transaction`)."""
+    """The result of `Partition.transaction` (`kafkalog.transaction.Transaction`)."""
 
     @property
     def active(self) -> bool:
@@ -59,16 +59,16 @@ class TransactionOfPartition(Protocol):
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> int:
-        """Append one record to the transaction; returns its offset."""
+        """Appends one record to the transaction, and returns its offset."""
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
-        """Append records to the transaction; returns their offsets."""
+        """Appends records to the transaction, and returns their offsets."""
 
     def append_batches(self, data: bytes | bytearray | memoryview | ReadyBatches) -> range:
-        """Append whole batches in Kafka's format to the transaction; returns their offsets."""
+        """Appends whole batches in Kafka's format to the transaction, and returns their offsets."""
 
     def commit_offsets(self, offsets: Any, *, cursor: str | None = None) -> None:
-        """Commit a cursor's offsets with the transaction."""
+        """Commits a cursor's offsets with the transaction."""
 
     def commit(self) -> None: ...
 
@@ -82,12 +82,12 @@ class TransactionOfPartition(Protocol):
 
 
 class OwnStore(Protocol):
-    """What a partition asks of its store (`StoreHome`)."""
+    """The part of its store that a partition uses (`StoreHome`)."""
 
     def source(self, partition: TopicPartition) -> Source: ...
 
     def flush_coordinators(self) -> None:
-        """What they wrote is on the disk."""
+        """Syncs the coordinators' logs."""
 
     def transaction(
         self, partition: TopicPartition, transactional_id: str, timeout_ms: int
@@ -95,16 +95,18 @@ class OwnStore(Protocol):
 
 
 def policy_of(config: LogConfig) -> str:
-    """ "delete", "compact", "compact,delete", or "none"."""
+    """Returns the cleanup policy as text: "delete", "compact", "compact,delete", or "none"."""
     policies = (("compact", config.compact), ("delete", config.delete))
     return ",".join([name for name, counts in policies if counts]) or "none"
 
 
 class StorePartition(PartitionAppends):
-    """Made by the store, of a log that its manager has; `life` is the store's."""
+    """Created by the store for a log of its manager. `life` is the store's."""
 
     size_hint = "store.alter_topic(name, {'max.message.bytes': ...}) raises the limit"
-    policy_hint = "store.alter_topic(name, {'cleanup.policy': 'compact'}) says that of each key only the last counts"
+    policy_hint = (
+        "store.alter_topic(name, {'cleanup.policy': 'compact'}) makes each key's last record replace the others"
+    )
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class StorePartition(PartitionAppends):
         sync_appends: bool,
     ) -> None:
         self._manager = manager
-        # It holds us, and goes at once when it is dropped.
+        # A weak reference: the store holds this object, and must be freed at once when it is dropped.
         self._store = None if store is None else weakref.ref(store)
         self._compression = compression
         self.topic_partition: TopicPartition = engine.topic_partition
@@ -126,7 +128,7 @@ class StorePartition(PartitionAppends):
         self.life = life
         self.clock = clock
         self.sync_appends = sync_appends
-        self._config = engine.config  # of the batch maker
+        self._config = engine.config  # with which the batch maker was created
         self.batch_maker = BatchMaker(self._config, compression)
         self.writer_guards = {}
         engine.flushes_rolls = sync_appends
@@ -143,11 +145,11 @@ class StorePartition(PartitionAppends):
         return store
 
     def settle_to_read(self) -> None:
-        """Before a read: raises where it is closed; what was cut short is made whole."""
+        """Prepares for a read. Raises an error if it is closed; completes an interrupted change."""
         self.usable(to_read=True)
 
     def source(self) -> Source:
-        """What readers see of it."""
+        """Returns a reader's view of the partition."""
         return self._its_store().source(self.topic_partition)
 
     def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
@@ -158,24 +160,24 @@ class StorePartition(PartitionAppends):
         super().flush()
 
     def flush_coordinators(self) -> None:
-        """What they wrote is on the disk, before what the partition holds because of it."""
+        """Syncs the coordinators' logs, before the partition that depends on them."""
         self._its_store().flush_coordinators()
 
     def close(self) -> None:
-        """Nothing: a store's partition is closed with its store."""
+        """Does nothing: a store's partition is closed with its store."""
 
     # --- shrinking -------------------------------------------------------------------------------------
 
     def compact(
         self, config: CleanerConfig, *, rolls: bool = False, **options: Unpack[CompactOptions]
     ) -> CompactionStats:
-        """As `Partition.compact`, with the options of `LogManager.compact`."""
+        """Compacts it, as `Partition.compact`, with the options of `LogManager.compact`."""
         log = self.usable()
         while True:
             if not log.config.compact:
                 raise PolicyViolationException(
-                    f"{self.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would drop what "
-                    "its readers expect",
+                    f"{self.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would delete "
+                    "records that its readers expect",
                     hint=self.policy_hint,
                 )
             try:
@@ -183,7 +185,7 @@ class StorePartition(PartitionAppends):
             except (KafkaStorageException, LogCleaningAbortedException) as error:
                 log = self._following(log, error)
             except IllegalStateException:
-                self.check_open()  # says so of a close that ended the manager meanwhile
+                self.check_open()  # raises an error if a close ended the manager meanwhile
                 raise
 
     def truncate(self, offset: int) -> None:
@@ -198,7 +200,7 @@ class StorePartition(PartitionAppends):
         self._manager.checkpoint_now(self.engine.parent_dir)
 
     def delete_records(self, before_offset: int) -> int:
-        """As `Partition.delete_records` says."""
+        """Deletes records, as `Partition.delete_records` says."""
         self.check_open()
         before_offset = values.offset(before_offset, "before_offset")
         start = self.on_log(lambda engine: engine.delete_records(before_offset))
@@ -206,7 +208,7 @@ class StorePartition(PartitionAppends):
         return start
 
     def take_settings(self) -> None:
-        """After a change of the topic's settings."""
+        """Applies changed settings of the topic."""
         config = self.engine.config
         if config is not self._config:
             self.batch_maker = BatchMaker(config, self._compression)
@@ -225,7 +227,7 @@ class StorePartition(PartitionAppends):
             return self.life.refusal(f"the store of {self._manager.directories.shown}")
         try:
             self._manager.get_log(self.topic_partition)
-        except KafkalogError as error:  # no directory is left, or somebody shut the manager down
+        except KafkalogError as error:  # no directory is left, or the manager was shut down
             return error
         log_dir = self.engine.parent_dir
         if log_dir in self._manager.offline_log_dirs or self._manager.failure_channel.has_offline_log_dir(log_dir):
@@ -234,7 +236,7 @@ class StorePartition(PartitionAppends):
 
 
 class InternalPartition(StorePartition):
-    """Of one of Kafka's own topics, which coordinators write to and nobody else."""
+    """A partition of an internal topic. Only coordinators append to it."""
 
     def check_appendable(self) -> None:
         check_appendable(self.topic_partition.topic)
@@ -267,17 +269,18 @@ class InternalPartition(StorePartition):
 
 
 def no_folder_error(partition: TopicPartition, place: str) -> KafkaStorageException:
-    """Of a partition that was made: it is not made anew, for its records may be in a directory that was not given."""
+    """Returns the error for a missing directory. It is not created again: its records may be in a directory that was
+    not given."""
     hint = "open the store with all directories that it was written with"
     if partition.topic in INTERNAL_TOPICS:
-        hint += f"; if that folder is lost for good, an empty folder {partition} in one of them begins anew"
+        hint += f"; if the partition's directory is lost forever, create an empty directory {partition} in one of them"
     else:
-        hint += f"; store.delete_topic({partition.topic!r}) gives the topic up, if its records are lost for good"
-    return KafkaStorageException(f"{partition} has no folder in {place}", hint=hint)
+        hint += f"; if its records are lost forever, delete the topic with store.delete_topic({partition.topic!r})"
+    return KafkaStorageException(f"{partition} has no directory in {place}", hint=hint)
 
 
 def offline_error(partition: TopicPartition, log_dirs: Sequence[str]) -> KafkaStorageException:
     return KafkaStorageException(
         f"{partition} is offline, with {', '.join(log_dirs)}",
-        hint="a start of the store when the disk is well again brings it back",
+        hint="open the store again when the disk is repaired",
     )

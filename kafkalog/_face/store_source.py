@@ -1,9 +1,9 @@
-"""What readers see of a store's partition, wherever its log is now.
+"""A reader's view of a store's partition, in the directory where its log is now.
 
-An EngineSource that goes on with the log that took the place of the one it read: the store's LogManager may have moved
-it to another directory, with the same records.  A topic of the same name that was made anew is none of it.  Where there
-is no log any more the error says why: the topic was deleted, the directory is offline, the store is closed.
-Thread-safe.
+An EngineSource that continues with the log that replaces the one it read: the store's LogManager may have moved it to
+another directory, with the same records. A topic of the same name that was created again is another one and is not
+read. If there is no log any more, the error says why: the topic was deleted, the directory is offline, or the store is
+closed. Thread-safe.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ T = TypeVar("T")
 
 
 class Logs(Protocol):
-    """What a source asks of its store."""
+    """The part of a store that a source uses."""
 
     life: Life
 
     def check_open(self) -> None: ...
 
     def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
-        """The partition's log."""
+        """Returns the partition's log, or None."""
 
     def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
-        """The same, once what is just being made or removed is done."""
+        """Returns the same, after any change that is running has finished."""
 
     def not_there(self, partition: TopicPartition) -> KafkalogError: ...
 
 
 class StoreSource(EngineSource):
-    """Made by the store's `source`, of the log that is there."""
+    """Created by the store's `source` for the current log."""
 
     def __init__(self, logs: Logs, engine: UnifiedLog) -> None:
         super().__init__(engine.topic_partition, engine, logs.life)
@@ -70,7 +70,7 @@ class StoreSource(EngineSource):
         return self._engine.log_start_offset
 
     def check_usable(self) -> None:
-        """Goes on with the log that is there now; raises where none is, or nobody may read it."""
+        """Continues with the current log. Raises an error if there is none, or nobody may read it."""
         if not self.life.live or self._logs.log_now(self.topic_partition) is not self._engine:
             self._look()
 
@@ -78,7 +78,8 @@ class StoreSource(EngineSource):
         self.check_usable()
 
     def _look(self) -> bool:
-        """Whether another log has taken the place of ours, which is read from now on; raises where there is none."""
+        """Switches to the log that replaces the current one. Returns whether there is one; raises an error if there is
+        no log."""
         self._logs.check_open()
         found = self._logs.log_now(self.topic_partition)
         if found is None:
@@ -86,7 +87,7 @@ class StoreSource(EngineSource):
         if found is None:
             raise self._logs.not_there(self.topic_partition)
         if self.topic_id is None:
-            self.topic_id = self._engine.topic_id  # it may have got one since
+            self.topic_id = self._engine.topic_id  # the log may have got an id since
         if found.topic_id != self.topic_id:
             raise UnknownTopicOrPartitionException(
                 f"{self.topic_partition} was deleted, and there is another topic of that name now"
@@ -99,7 +100,7 @@ class StoreSource(EngineSource):
         return False
 
     def _over(self, ask: Callable[[], T]) -> T:
-        """The answer of the log that is there."""
+        """Returns the answer of the current log."""
         while True:
             engine = self._engine
             try:

@@ -1,9 +1,9 @@
-"""What stands under a store that only reads: the directories of another process, which may be a broker.
+"""The base of a store that only reads directories of another process, which may be a broker.
 
-Takes no lock and writes nothing there.  What there is, is looked at when it is asked for; each partition is a
-ViewSource, which finds its way beside appends, rolls, retention, truncation, compaction and moves.  Cursors are those
-that the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they
-are there, and the others where it has none yet.  Thread-safe.
+Takes no lock and writes nothing there. The directories are listed when a call needs them. Each partition is a
+ViewSource, which stays valid during appends, rolls, retention, truncation, compaction and moves. Cursors are those
+stored in the directories, and cannot be moved. With a separate directory for cursors, which is a store of this process,
+cursors are stored there; a cursor that it does not have yet is read from the directories. Thread-safe.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     from kafkalog._face.store_home import StoreHome
     from kafkalog._face.topic_settings import TopicSettings
 
-_OR_A_TIER = "a remote tier is read by its folder; by RemoteStorage(folder, prefix=...) if its keys have a prefix"
-SETTLED_MS = 50  # behind its last change a directory's time tells of the next one
-COARSE_MS = 2000  # the same, where times are of whole seconds
-TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
+_OR_A_TIER = "open a remote tier by its directory, or by RemoteStorage(path, prefix=...) if its keys have a prefix"
+SETTLED_MS = 50  # after that time since a directory's last change, its modification time shows the next one
+COARSE_MS = 2000  # the same, if times are in whole seconds
+TOPICS_CHECK_S = 1.0  # how often readers that follow topics check for new partitions
 
 
 class Seen(NamedTuple):
-    """What the directories had when their times were `times`, None where these do not tell."""
+    """The content of the directories when their times were `times`; None if the times are not reliable."""
 
     times: tuple[int, ...] | None
     folders: dict[TopicPartition, str]
@@ -77,7 +77,7 @@ class Seen(NamedTuple):
 
 
 class StoreView:
-    """The `Home` of a store that only reads.  Made by `kafkalog.open(..., read_only=True)`."""
+    """The `Home` of a store that only reads. Created by `kafkalog.open(..., read_only=True)`."""
 
     read_only = True
     syncs = False
@@ -102,11 +102,11 @@ class StoreView:
         self.topic_settings = topic_settings
         self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
-        self._seen: Seen | None = None  # replaced whole
+        self._seen: Seen | None = None  # replaced as a whole
         self.how_to_write = "open it with read_only=False"
         if files.owns(directories[0]):
-            self.how_to_write = "a remote tier alone is only read: a store that is opened with remote= writes to it"
-        self.bells = Bells()  # of readers that wait
+            self.how_to_write = "a remote tier alone can only be read: open a store with remote= to write to it"
+        self.bells = Bells()  # the waiting readers' bells
         self.cursor_readers = CursorReaders()
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
@@ -114,7 +114,7 @@ class StoreView:
             log_dirs.refuse_foreign(directory, files, _OR_A_TIER)
 
     def close(self) -> None:
-        """Lets go of the files; a second call does nothing."""
+        """Closes the files. A second call does nothing."""
         if self.life.forked or not self.life.live:
             return
         self.life.end()
@@ -127,12 +127,12 @@ class StoreView:
             self.cursors.close()
 
     def check_open(self) -> None:
-        """IllegalStateException where it is closed, or was opened by another process."""
+        """Raises IllegalStateException if it is closed, or was opened by another process."""
         if not self.life.live:
             raise self.life.refusal(f"the store of {self.place}")
 
     def _refused(self, *_: object, **__: object) -> NoReturn:
-        """What needs a store that writes."""
+        """Raises the error for a call that needs a store that writes."""
         self.check_open()
         raise LogReadOnlyException(f"the store of {self.place} is open read-only", hint=self.how_to_write)
 
@@ -146,32 +146,32 @@ class StoreView:
     # --- topics ----------------------------------------------------------------------------------------
 
     def _times(self) -> tuple[int, ...] | None:
-        """When each directory, and what is known of topics in it, was changed last; None where the next change may
-        leave that as it is."""
+        """Returns when each directory, and its file of topic settings, was changed last; None if the next change may
+        not change these times."""
         now_ms = time.time_ns() // 1_000_000
         found = []
         for directory in self._directories:
             try:
                 mtime_ms = self._files.stat(directory).mtime_ms
             except OSError:
-                return None  # a look says what is wrong
+                return None  # listing the directory raises the error
             if now_ms - mtime_ms <= (COARSE_MS if mtime_ms % 1000 == 0 else SETTLED_MS):
                 return None
             found.append(mtime_ms)
-            with suppress(OSError):  # a change may be a line behind the others, of which the directory says nothing
+            with suppress(OSError):  # an appended line changes this file, but not its directory
                 settings = self._files.stat(os.path.join(directory, TOPIC_CONFIGS_FILE))
                 found += settings.size, settings.mtime_ms
         return tuple(found)
 
     def _look(self) -> Seen:
-        """Every partition, and what is known of topics: as they were seen last, while no directory has changed."""
+        """Returns every partition and the recorded topics: from the last listing, if no directory has changed."""
         seen, times = self._seen, self._times()
         if seen is not None and times is not None and seen.times == times:
             return seen
         overrides, known = stored_content(self._directories, self._files)
         folders: dict[TopicPartition, str] = {}
         by_topic: dict[str, dict[int, str]] = {}
-        # One that moves meanwhile into a directory that was looked at is there at the second look.
+        # The second pass finds a partition that moves into a directory that was already listed.
         for directory in (*self._directories, *self._directories[-2::-1]):
             for partition in log_dirs.list_partitions(directory, files=self._files):
                 if folders.setdefault(partition, directory) == directory:
@@ -182,11 +182,11 @@ class StoreView:
         return seen
 
     def _folders(self) -> dict[TopicPartition, str]:
-        """Every partition, and the directory that has it."""
+        """Returns the directory of every partition."""
         return self._look().folders
 
     def names(self) -> list[str]:
-        """Of all topics, in order."""
+        """Returns the names of all topics, sorted."""
         self.check_open()
         seen = self._look()
         return sorted(
@@ -197,7 +197,7 @@ class StoreView:
         )
 
     def info(self, topic: str) -> TopicInfo:
-        """UnknownTopicOrPartitionException where there is no such topic."""
+        """Returns a topic's description. UnknownTopicOrPartitionException if it does not exist."""
         self.check_open()
         topic = values.text(topic, "topic")
         seen = self._look()
@@ -213,7 +213,7 @@ class StoreView:
         return found
 
     def numbers(self, topic: str) -> Sequence[int]:
-        """The partitions of a topic: of one of Kafka's own those that were made so far.
+        """Returns the partitions of a topic; for an internal topic only those created so far.
 
         UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
         info = self.info(topic)
@@ -224,7 +224,7 @@ class StoreView:
         return seen.known.get(topic), seen.by_topic.get(topic, {})
 
     def check_partition(self, partition: TopicPartition) -> None:
-        """UnknownTopicOrPartitionException where there is no such partition."""
+        """Raises UnknownTopicOrPartitionException if the partition does not exist."""
         info = self.info(partition.topic)
         if not 0 <= partition.partition < info.partitions:
             raise UnknownTopicOrPartitionException(
@@ -232,7 +232,7 @@ class StoreView:
             )
 
     def _present(self, topic: str, known: KnownTopic | None, folders: Mapping[int, str]) -> KnownTopic | None:
-        """A topic as it is there, of what is known of it and its folders."""
+        """Returns the current state of a topic, from its recorded state and its directories."""
 
         def ids() -> Iterator[str | None]:
             for number, path in folders.items():
@@ -249,39 +249,39 @@ class StoreView:
 
     @property
     def topic_changes(self) -> int:
-        """Another number: topics may have changed."""
+        """A number that differs from before if topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
 
     def others(self) -> list[str]:
-        """As Home: a store that only reads has no handles."""
+        """Returns nothing: a store that only reads has no handles."""
         return []
 
     def known_topics(self) -> list[str]:
-        """As Home."""
+        """Returns the topics that are not internal, as Home."""
         if self._seen is None:
-            raise LookupError("nobody has looked yet")
+            raise LookupError("the directories were not listed yet")
         return public(self._seen.by_topic.keys() - {CLUSTER_METADATA_TOPIC})
 
     def known_partitions(self, topic: str) -> int:
-        """As Home."""
-        return 1 + max(() if self._seen is None else self._seen.by_topic.get(topic, ()))  # ValueError for none
+        """Returns a topic's number of partitions, as Home."""
+        return 1 + max(() if self._seen is None else self._seen.by_topic.get(topic, ()))  # ValueError if unknown
 
     def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """As Home."""
+        """Returns a partition's start and end, as Home."""
         view = self._views.get(partition)
         return None if view is None else (view.log_start_offset, view.log_end_offset)
 
     def source(self, partition: TopicPartition) -> ViewSource:
-        """What readers see of a partition, wherever it is now."""
+        """Returns a reader's view of a partition, in the directory where it is now."""
         return ViewSource(self, self.view(partition))
 
     def view(self, partition: TopicPartition) -> TopicView:
-        """A partition's view, in the directory that has it now."""
+        """Returns a partition's view, in the directory where it is now."""
         self.check_open()
         found = self._views.get(partition)
         if found is not None and not found.is_there():
-            self._views.pop(partition, None)  # it was moved to another directory, or deleted, and perhaps made anew
-            found.rest()  # not closed: readers that hold it find that out by themselves
+            self._views.pop(partition, None)  # moved to another directory, or deleted and perhaps created again
+            found.rest()  # not closed: readers that hold it notice the change themselves
             found = None
         if found is None:
             directory = self._folders().get(partition)
@@ -301,10 +301,10 @@ class StoreView:
         return found
 
     def _checked_id(self, partition: TopicPartition, chosen: str) -> str | None:
-        """The topic's id; None where nobody knows one.
+        """Returns the topic's id; None if it is not known.
 
-        InconsistentTopicIdException if one of the partition's folders belongs to another topic of the name.  Those of
-        topics that are known to be gone, in directories that were not `chosen`, count for nothing."""
+        InconsistentTopicIdException if one of the partition's directories belongs to another topic of the name. A
+        directory of a topic that is known to be deleted is ignored if it is not in the `chosen` log directory."""
         expected, known = self.info(partition.topic).topic_id, self._look().known.get(partition.topic)
         for directory in self._directories:
             folder = os.path.join(directory, str(partition))
@@ -318,7 +318,7 @@ class StoreView:
                 raise InconsistentTopicIdException(
                     f"found topic id {found}, expected {expected}: the directories have two topics of that name",
                     path=folder,
-                    hint="name the directories of one store; a folder of a topic that was deleted is removed when the "
+                    hint="name the directories of one store; the directory of a deleted topic is removed when the "
                     "store is opened for writing",
                 )
         return expected or None
@@ -326,17 +326,18 @@ class StoreView:
     # --- cursors ---------------------------------------------------------------------------------------
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
-        """Who keeps a cursor in the directory of our own; None where nobody has one there."""
+        """Returns the keeper of a cursor in the separate directory; None if there is none, and `create` is False."""
         self.check_open()
         if self.cursors is None:
             raise LogReadOnlyException(
                 f"the store of {self.place} is open read-only: its cursors cannot be moved",
-                hint="open it with cursors=DIR, a directory of its own",
+                hint="open it with cursors=DIR, a separate directory",
             )
         return self.cursors.offsets(group, create=create)
 
     def keepers(self, cursor: str) -> Iterator[GroupOffsets]:
-        """Who may know of a cursor: in our own directory first, then in those that are read, brought up to date."""
+        """Yields the keepers that may know a cursor, up to date: of the separate directory first, then of the
+        directories that are read."""
         self.check_open()
         if self.cursors is not None:
             yield from self.cursors.keepers(cursor)
@@ -345,14 +346,14 @@ class StoreView:
             yield there
 
     def all_keepers(self) -> list[GroupOffsets]:
-        """Of all cursors, likewise."""
+        """Returns the keepers of all cursors, in the same order."""
         self.check_open()
         own = [] if self.cursors is None else self.cursors.all_keepers()
         numbers = [each.partition for each in self._folders() if each.topic == GROUP_METADATA_TOPIC]
         return own + [self._caught_up(number) for number in sorted(numbers)]
 
     def list_transactions(self) -> list[TransactionDescription]:
-        """What `__transaction_state` of the directories that are read says by now."""
+        """Returns the transactional ids that `__transaction_state` of the directories currently has."""
         self.check_open()
         found = []
         for partition in sorted(each for each in self._folders() if each.topic == TRANSACTION_STATE_TOPIC):
@@ -364,14 +365,15 @@ class StoreView:
         return found
 
     def _offsets_in(self, group: str) -> GroupOffsets | None:
-        """KafkaStorageException if the partition was made, and its folder is away."""
+        """Returns the keeper of a group. KafkaStorageException if its partition was created, and its directory is
+        missing."""
         known = self._look().known.get(GROUP_METADATA_TOPIC)
         try:
             count = self.info(GROUP_METADATA_TOPIC).partitions
         except UnknownTopicOrPartitionException:
             if known is None:
                 return None
-            count = known.partitions  # all folders of the topic are away
+            count = known.partitions  # all directories of the topic are missing
         partition = TopicPartition(GROUP_METADATA_TOPIC, partition_for(group, count))
         if partition in self._folders():
             return self._caught_up(partition.partition)

@@ -1,7 +1,8 @@
-"""Which records are wanted by their timestamps: the one meaning of a time window, for every door that takes one.
+"""Time windows over record timestamps, with one meaning in all public functions.
 
 A record is in the window if its timestamp is at or after the start and before the end, whatever the order of timestamps
-in the log.  What is passed over unread (`Source.offset_for_time`, a batch's largest timestamp) holds nothing of it.
+in the log. Parts of the log that are skipped unread (`Source.offset_for_time`, a batch's largest timestamp) hold no
+record of the window.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from kafkalog.errors import IllegalArgumentException
 Moment: TypeAlias = "datetime | str | int"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SECONDS = range(10**9, 10**10)  # 2001 to 2286; as milliseconds they would be early in 1970
+SECONDS = range(10**9, 10**10)  # from 2001 to 2286; as milliseconds they would be early in 1970
 
 
 def milliseconds_of(moment: Any, what: str) -> int:
-    """A time as a caller gives it, in ms since 1970: a datetime with a time zone, ISO 8601 text (UTC unless it says
-    otherwise), `@` and milliseconds as text, or milliseconds.  A part of a millisecond counts as a whole one, so that
-    what is before the time stays before it.  IllegalArgumentException."""
+    """Returns a time in ms since 1970. Accepts a datetime with a time zone, ISO 8601 text (UTC unless it has a zone),
+    `@` and milliseconds as text, or milliseconds. A fraction of a millisecond is rounded up, so that records before the
+    time stay before it. IllegalArgumentException."""
     is_text = isinstance(moment, str)
     if isinstance(moment, str):
         moment = _read(moment, what)
     if isinstance(moment, datetime):
         if moment != moment:  # pandas' NaT
-            raise IllegalArgumentException(f"{what}: found {moment!r}, which is no time", hint="leave it out for all")
+            raise IllegalArgumentException(f"{what}: found {moment!r}, which is not a time", hint="omit it for all")
         if moment.utcoffset() is None:
             raise IllegalArgumentException(
-                f"{what}: found {moment!r}, which has no time zone, expected one that has: each machine would take it "
-                "for another moment",
+                f"{what}: found {moment!r}, which has no time zone; expected one with a time zone, because each "
+                "machine would read it as a different time",
                 hint="datetime(..., tzinfo=timezone.utc), or moment.astimezone() for this machine's zone",
             )
         return -((EPOCH - moment) // timedelta(milliseconds=1))
@@ -55,12 +56,12 @@ def milliseconds_of(moment: Any, what: str) -> int:
 
 
 def is_moment(moment: Any) -> bool:
-    """Whether it is a time that says nothing of its zone: a day, or numpy's."""
+    """Returns whether a value is a time without a zone: a date, or numpy's."""
     return isinstance(moment, date | np.datetime64)
 
 
 def _written(moment: date | np.datetime64) -> str:
-    """As it is said in UTC."""
+    """Returns the time as it is written in UTC."""
     text = str(moment)
     return f"{text!r} for the day in UTC" if len(text) == len("2026-11-10") else f"'{text}Z', if that is UTC"
 
@@ -72,20 +73,20 @@ def _read(text: str, what: str) -> datetime | int:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise IllegalArgumentException(
-            f"{what}: {text!r} is no time, expected such as 2026-11-21T09:00:00Z, or @1700000000000 in milliseconds"
+            f"{what}: {text!r} is not a time; expected such as 2026-11-21T09:00:00Z, or @1700000000000 in milliseconds"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Times(NamedTuple):
-    """Timestamps in ms from `first` to `last`, both of them wanted too; by default all that there are."""
+    """Timestamps in ms from `first` to `last`, both included; by default all."""
 
     first: int = LONG_MIN
     last: int = LONG_MAX
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """As `RecordWalk` and `ColumnBuilder` take them."""
+        """The arguments of `RecordWalk` and `ColumnBuilder`."""
         return {"timestamp_min": self.first, "timestamp_max": self.last}
 
 
@@ -93,13 +94,13 @@ ALL_TIMES = Times()
 
 
 def times_of(start_time: Moment | None, end_time: Moment | None) -> Times:
-    """Of a caller's window [start_time, end_time); IllegalArgumentException if it is none."""
+    """Returns the window [start_time, end_time). IllegalArgumentException if it is invalid."""
     first = LONG_MIN if start_time is None else milliseconds_of(start_time, "start_time")
     if end_time is None:
         return Times(first)
     end = milliseconds_of(end_time, "end_time")
     if first > end:
         raise IllegalArgumentException(
-            f"start_time {start_time} lies behind end_time {end_time}", hint="expected it at or before end_time"
+            f"start_time {start_time} is after end_time {end_time}", hint="expected it at or before end_time"
         )
     return Times(first, max(end - 1, LONG_MIN))

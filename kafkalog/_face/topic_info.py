@@ -1,7 +1,7 @@
-"""What a topic is, told from what is known of it and from its folders.
+"""The description of a topic, derived from recorded facts and from its partition directories.
 
-A store that writes has the folders from its logs (`catalog`), one that reads from listings (`store_view`), and so have
-commands that look for what is missing (`missing`).  Knows no log, and touches no file.
+A store that writes has the directories from its logs (`catalog`). A store that reads (`store_view`) and the commands
+that search for missing partitions (`missing`) have them from listings. Knows no log and touches no file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from kafkalog.errors import InvalidPartitionsException, InvalidTopicException, U
 
 
 class TopicInfo(NamedTuple):
-    """A topic: how many partitions it has, its id (a Uuid of 22 characters; None where nobody gave it one), and the
-    settings in which it differs from the store's defaults."""
+    """A topic.
+
+    Attributes:
+        name: The topic's name.
+        partitions: The number of partitions.
+        topic_id: The id, a Uuid of 22 characters; None if the topic has none.
+        overrides: The settings in which it differs from the store's defaults.
+        is_internal: Whether it is one of Kafka's internal topics.
+    """
 
     name: str
     partitions: int
@@ -33,9 +40,11 @@ def present_topic(
     *,
     may_be_elsewhere: bool,
 ) -> KnownTopic | None:
-    """A topic as it is there, of what is known of it and what its folders say: their numbers, and the ids in them.
+    """Returns the current state of a topic, from its recorded state, the numbers of its directories and the ids in
+    them.
 
-    None where there is none: it is being made, is deleted, or has no folder at all, and `may_be_elsewhere` is off.
+    None if there is no such topic. Then it is being created, is deleted, or has no directory at all and is not
+    `may_be_elsewhere`.
     """
     if not numbers and known is not None:
         return None if known.is_deleted or known.made == 0 or not may_be_elsewhere else known
@@ -44,7 +53,7 @@ def present_topic(
     theirs: list[str] = []
     for each in ids():
         if each is None or each == known.topic_id:
-            break  # it is the one that is known
+            break  # it is the recorded topic
         theirs.append(each)
     else:
         return of_folders(numbers, theirs[0])
@@ -56,12 +65,12 @@ def present_topic(
 
 
 def of_folders(partitions: Sequence[int], topic_id: str) -> KnownTopic | None:
-    """What the folders of a topic say of it."""
+    """Returns the state of a topic by its directories alone."""
     return KnownTopic(1 + max(partitions), topic_id) if partitions else None
 
 
 def topic_info(topic: str, known: KnownTopic | None, overrides: Mapping[str, str]) -> TopicInfo | None:
-    """What is known of a topic; None where that is nothing, or its deletion."""
+    """Returns a topic's description; None if nothing is known of it, or if it was deleted."""
     if known is None or known.is_deleted:
         return None
     is_internal = topic in names.INTERNAL_TOPICS
@@ -71,44 +80,45 @@ def topic_info(topic: str, known: KnownTopic | None, overrides: Mapping[str, str
 def no_topic(
     topic: str, place: str, known: Iterable[str], is_there: Callable[[str], bool], *, read_only: bool = False
 ) -> UnknownTopicOrPartitionException:
-    """Names the nearest of the topics that are `known`, if it `is_there`."""
+    """Returns the error for an unknown topic. It names the most similar one of `known` that `is_there`."""
     from difflib import get_close_matches
 
     near = next(filter(is_there, get_close_matches(topic, sorted({*known} - {topic}))), None)
-    hint = (
-        "the process that writes makes topics, and this store only reads" if read_only else "create_topic() makes one"
-    )
+    hint = "the writing process creates topics; this store only reads" if read_only else "create_topic() creates one"
     return UnknownTopicOrPartitionException(
         f"no topic {topic!r} in {place}", hint=hint if near is None else f"did you mean {near!r}? {hint}"
     )
 
 
 def check_appendable(topic: str) -> None:
-    """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
+    """Raises InvalidTopicException for an internal topic, as a broker does for every client."""
     if topic in names.INTERNAL_TOPICS:
-        raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
+        raise InvalidTopicException(
+            f"Cannot append to internal topic {topic}", hint="only cursors and transactions append to it"
+        )
 
 
 def not_made(partition: TopicPartition) -> UnknownTopicOrPartitionException:
-    """Of one of Kafka's own topics."""
+    """Returns the error for a partition of an internal topic that does not exist yet."""
     return UnknownTopicOrPartitionException(
-        f"{partition} was not made yet", hint=f"partitions of {partition.topic} are made when they are first written to"
+        f"{partition} was not created yet",
+        hint=f"partitions of {partition.topic} are created when they are first written to",
     )
 
 
 def made_partitions(known: KnownTopic | None, here: Iterable[int]) -> list[int]:
-    """The partitions of one of Kafka's own topics that were made so far, of what is known of it and those that are
+    """Returns the partitions of an internal topic that were created so far, from its recorded state and those that are
     here."""
     return sorted({*here, *(() if known is None else known.numbers)})
 
 
 def countable(info: TopicInfo) -> int:
-    """A topic's number of partitions, for who goes over all of them.  InvalidPartitionsException where no cluster has
-    so many: the name of a folder says it."""
+    """Returns a topic's number of partitions, for code that iterates over all of them. InvalidPartitionsException if no
+    cluster has so many, which the name of a directory can cause."""
     if info.partitions > PARTITIONS_MAX:
         raise InvalidPartitionsException(
-            f"topic {info.name!r}: a folder says that it has {info.partitions} partitions, expected at most "
+            f"topic {info.name!r}: a directory's name says that it has {info.partitions} partitions, expected at most "
             f"{PARTITIONS_MAX}",
-            hint=f"the folder {info.name}-{info.partitions - 1} is perhaps none of Kafka's",
+            hint=f"the directory {info.name}-{info.partitions - 1} may not be a partition of Kafka",
         )
     return info.partitions

@@ -1,11 +1,18 @@
-"""The settings that count for the topics of log directories, and where each of them comes from.
+"""The effective settings of the topics in log directories, and the source of each setting.
 
-The layers, highest first: what is given for this run; what is kept beside the data (`.kafkalog_topics`); the topic's
-own settings in the cluster's metadata; the dynamic defaults of the broker and of the cluster; `server.properties`;
-Kafka's defaults.  If the cluster's metadata or `server.properties` is not there, layers are unknown: a default is a
-guess then (`ConfigSource.GUESS`), and nobody may delete or compact by it (`is_known`).
+The layers, highest first, are:
 
-This is the one way to settings for commands, checks and jobs; a store asks `props` for its engine.  Knows no logs.
+- the settings given for this run
+- the settings stored next to the data (`.kafkalog_topics`)
+- the topic's settings in the cluster's metadata
+- the dynamic defaults of the broker and of the cluster
+- `server.properties`
+- Kafka's defaults
+
+Without the cluster's metadata or `server.properties`, layers are unknown. A default is then a guess
+(`ConfigSource.GUESS`), and nobody may delete or compact by it (`is_known`).
+
+Commands, checks and jobs get settings only from here; a store uses `base` for its engine. Knows no logs.
 """
 
 from __future__ import annotations
@@ -31,15 +38,15 @@ from kafkalog.errors import (
     KafkaStorageException,
 )
 
-# The engine gets it for a rule of which nobody knows whether it counts.
+# The engine gets these for rules that may not be in effect.
 KEEPS: Mapping[str, str] = {key: KEEPS_ALL[key] for key in ("retention.ms", "retention.bytes")}
 POLICY = "cleanup.policy"
-# What compaction may take, and when.  Kafka's defaults of these take most: nobody compacts by them if they are a guess.
+# Limits of compaction. Kafka's defaults remove most, so nobody compacts by them if they are a guess.
 COMPACTS_BY = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
 class ConfigSource(StrEnum):
-    """Where a setting comes from."""
+    """The source of a setting."""
 
     GIVEN = "given"
     TOPIC = "set by the topic"
@@ -47,7 +54,7 @@ class ConfigSource(StrEnum):
     STATIC = "server.properties"
     DEFAULT = "default"
     GUESS = "guessed default"
-    # Set for all topics; the topic may have another, which nobody knows.
+    # Set for all topics; the topic may have an unknown setting of its own.
     DYNAMIC_UNSURE = "dynamic, unless the topic sets it"
     STATIC_UNSURE = "server.properties, unless the topic sets it"
 
@@ -58,7 +65,7 @@ _UNSURE = (ConfigSource.GUESS, ConfigSource.DYNAMIC_UNSURE, ConfigSource.STATIC_
 def broker_properties(
     given: str | os.PathLike[str] | Mapping[str, object], what: str = "broker_config"
 ) -> dict[str, object]:
-    """A broker's static settings: of a `server.properties` file, or as they are given; checked.
+    """Returns a broker's static settings, from a `server.properties` file or as given, checked.
 
     IllegalArgumentException for a path without a file; ConfigException; KafkaStorageException.
     """
@@ -69,7 +76,7 @@ def broker_properties(
             path = local_path(given, what=what)
         except TypeError:
             raise IllegalArgumentException(
-                f"{what}: found {values.shown(given)}, expected a path of a server.properties, or a mapping"
+                f"{what}: found {values.shown(given)}, expected the path of a server.properties, or a mapping"
             ) from None
         if not OS_FILES.exists(path) or OS_FILES.is_dir(path):
             raise IllegalArgumentException("no such file, expected a broker's server.properties", path=path)
@@ -82,7 +89,7 @@ def broker_properties(
 
 
 class TopicSettings:
-    """Those of `log_dirs`.  Files are read once, when the first topic is asked for, and by `look_again`."""
+    """The settings of the topics in `log_dirs`. Files are read once, at the first use, and again by `look_again`."""
 
     def __init__(
         self,
@@ -93,10 +100,10 @@ class TopicSettings:
         *,
         broker: Mapping[str, object] | None = None,
     ) -> None:
-        """`given` counts for every topic; `defaults` take the place of Kafka's where nobody set anything; `broker` are
-        the static settings of the directories' broker.
+        """`given` applies to every topic. `defaults` replace Kafka's for settings that nobody has set. `broker` are the
+        static settings of the directories' broker.
 
-        InvalidConfigurationException, ConfigException for what is no setting.
+        InvalidConfigurationException or ConfigException for an invalid setting.
         """
         self.given = dict(given or {})
         LogConfig.validate(self.given)
@@ -107,7 +114,7 @@ class TopicSettings:
         self._known: dict[str, LogConfig] = {}
         self._same_id: dict[str, bool] = {}
 
-    # --- what is known ---------------------------------------------------------------------------------
+    # --- facts -----------------------------------------------------------------------------------------
 
     @made_once
     def _content(self) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, KnownTopic]]:
@@ -120,11 +127,11 @@ class TopicSettings:
 
     @made_once
     def cluster(self) -> ClusterMetadata | None:
-        """The cluster's metadata: of these directories, or of the one that `server.properties` names for it."""
+        """The cluster's metadata, in these directories or in the one that `server.properties` names for it."""
         return read_cluster_metadata([*self.log_dirs, *self._metadata_dirs()], self._files)
 
     def look_again(self) -> None:
-        """What has changed in the files since they were read counts from now on."""
+        """Reads the files again that have changed."""
         known = self.cluster
         fresh = read_cluster_metadata([*self.log_dirs, *self._metadata_dirs()], self._files, known=known)
         if fresh is not known:
@@ -134,18 +141,19 @@ class TopicSettings:
         self._known, self._same_id = {}, {}
 
     def pass_over_unreadable(self) -> KafkalogError | None:
-        """Why what is kept beside the data cannot be read; it counts as empty from then on.  None where it can be read.
+        """Returns why the settings next to the data cannot be read, and treats them as empty from then on; None if they
+        can be read.
 
-        For work that no setting makes lose anything, such as recovery."""
+        For work that loses nothing with any settings, such as recovery."""
         try:
-            self._content  # noqa: B018 - read now
+            self._content  # noqa: B018 - reads it now
         except (CorruptCheckpointException, KafkaStorageException) as error:
             self.__dict__["_content"] = ({}, {})
             return error
         return None
 
     def _metadata_dirs(self) -> Iterable[str]:
-        """`metadata.log.dir`, or the first of `log.dirs`, if the broker of that file has these directories."""
+        """Returns `metadata.log.dir`, or the first of `log.dirs`, if the file's broker has these directories."""
         if self.broker is None:
             return ()
         dirs = BrokerLogConfig.from_props(self.broker).effective_log_dirs
@@ -156,7 +164,7 @@ class TopicSettings:
         return [str(named)] if named else dirs[:1]
 
     def cluster_topic(self, topic: str) -> ClusterTopic | None:
-        """What the cluster's metadata says of the topic that the folders belong to; None where it says nothing."""
+        """Returns the cluster's metadata of the topic that the directories belong to; None if it has none."""
         found = None if self.cluster is None else self.cluster.topics.get(topic)
         if found is None:
             return None
@@ -165,23 +173,24 @@ class TopicSettings:
         return found if self._same_id[topic] else None
 
     def cluster_known(self, topic: str) -> KnownTopic | None:
-        """The topic's partitions and id by the cluster's metadata; None where it says nothing."""
+        """Returns the topic's partitions and id from the cluster's metadata; None if it has none."""
         found = self.cluster_topic(topic)
         return KnownTopic(found.partitions, found.topic_id) if found is not None and found.replicas else None
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions the topic has in all, by the cluster's metadata or the store's settings; None if neither
-        says it."""
+        """Returns the topic's number of partitions, from the cluster's metadata or the store's settings; None if
+        neither has it."""
         known = self.cluster_known(topic) or self._content[1].get(topic)
         return None if known is None or known.is_deleted else known.partitions
 
     def is_remembered(self, topic: str) -> bool:
-        """Whether a topic that the store knows, and of which no folder is here, is away: its disk, perhaps.  In the
-        directory of a broker, which may have deleted it since, the cluster's metadata says so."""
+        """Returns whether a topic that the store knows and that has no directory here is missing, not deleted: its disk
+        may be offline. In a broker's directory the cluster's metadata decides, because the broker may have deleted
+        it."""
         return not self.is_of_cluster or self.cluster_topic(topic) is not None
 
     def _folders_id(self, topic: str, found: ClusterTopic) -> str | None:
-        """The topic id in the topic's folders here: of a topic that was deleted it is another than the cluster's."""
+        """Returns the topic id in the topic's directories here. That of a deleted topic differs from the cluster's."""
         for log_dir in self.log_dirs:
             for number in found.replicas:
                 try:
@@ -193,9 +202,9 @@ class TopicSettings:
         return None
 
     def knows(self, topic: str) -> bool:
-        """Whether all of the topic's own settings are known: from the cluster's metadata, or beside the data of a
-        directory that is no cluster's."""
-        if self.is_of_cluster:  # what is beside the data are a store's additions
+        """Returns whether all settings of the topic are known: from the cluster's metadata, or stored next to the data
+        in a directory that is not a cluster's."""
+        if self.is_of_cluster:  # the settings next to the data are a store's additions
             return self.cluster is not None and self.cluster.is_whole and self.cluster_topic(topic) is not None
         topics, known = self._content
         return topic in topics or topic in known
@@ -203,25 +212,27 @@ class TopicSettings:
     # --- layers ----------------------------------------------------------------------------------------
 
     def stored(self, topic: str) -> Mapping[str, str]:
-        """A topic's overrides beside the data.  CorruptCheckpointException, KafkaStorageException."""
+        """Returns a topic's overrides stored next to the data. CorruptCheckpointException, KafkaStorageException."""
         return self._content[0].get(topic, {})
 
     def own(self, topic: str, beside: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The topic's own settings: those beside the data (`beside`, for who has them open), over the cluster's."""
+        """Returns the topic's settings: those next to the data (`beside`, if the caller has read them) over the
+        cluster's."""
         found = self.cluster_topic(topic)
         return {**({} if found is None else found.overrides), **(self.stored(topic) if beside is None else beside)}
 
     def _sure_own(self, topic: str) -> Mapping[str, str]:
-        """`own`, without what a metadata log says that cannot be read whole: later records may say otherwise."""
+        """Returns `own` without the cluster's settings if its metadata cannot be read completely: later records may
+        change them."""
         return self.stored(topic) if self._is_damaged else self.own(topic)
 
     def overrides(self, topic: str) -> dict[str, str]:
-        """A topic's overrides: what is given, over its own."""
+        """Returns a topic's overrides: the given settings over the topic's."""
         return {**self.own(topic), **self.given}
 
     @made_once
     def static_defaults(self) -> Mapping[str, object]:
-        """The topics' defaults that `server.properties` makes, by topic key."""
+        """The topic defaults that `server.properties` makes, by topic key."""
         return {} if self.broker is None else topic_defaults_of_broker(self.broker)
 
     @made_once
@@ -230,11 +241,11 @@ class TopicSettings:
 
     @property
     def broker_defaults(self) -> dict[str, object]:
-        """The topics' defaults that `server.properties` and the dynamic settings make, by topic key."""
+        """The topic defaults that `server.properties` and the dynamic settings make, by topic key."""
         return {**self.static_defaults, **self._dynamic}
 
     def of(self, topic: str) -> LogConfig:
-        """What counts for a topic.  ConfigException where what is given does not go with what is stored."""
+        """Returns a topic's effective settings. ConfigException if given settings contradict stored ones."""
         if topic not in self._known:
             overrides = self.overrides(topic)
             LogConfig.validate(overrides)
@@ -242,20 +253,20 @@ class TopicSettings:
         return self._known[topic]
 
     def sure(self, topic: str) -> LogConfig:
-        """What counts for a topic, for what deletes: rules that would be a guess are off."""
+        """Returns a topic's effective settings for deletion: rules that would be a guess are off."""
         guessed = {key: value for key, value in KEEPS.items() if not self.is_known(topic, key)}
         return self.of(topic).updated({**self.overrides(topic), **guessed}) if guessed else self.of(topic)
 
     def is_compacted(self, topic: str, *, alone: bool = False) -> bool:
-        """Whether cleanup.policy has compact: by its own settings, whatever is given, or by what is given.  `alone`:
-        and has no delete beside it, which lets old segments of a compacted topic go."""
+        """Returns whether cleanup.policy includes compact, in the topic's settings or in the given ones. `alone`: and
+        does not include delete, which would delete old segments of a compacted topic."""
         own = LogConfig.from_props({**self._defaults, **self.broker_defaults}, self.own(topic))
         return any(each.compact and not (alone and each.delete) for each in (own, self.of(topic)))
 
-    # --- where a setting comes from --------------------------------------------------------------------
+    # --- sources of settings ---------------------------------------------------------------------------
 
     def source(self, topic: str, key: str) -> ConfigSource:
-        """Where the topic's setting `key` comes from."""
+        """Returns the source of the topic's setting `key`."""
         if key in self.given:
             return ConfigSource.GIVEN
         if key in self._sure_own(topic):
@@ -271,37 +282,36 @@ class TopicSettings:
         return ConfigSource.GUESS if self._lacks_static else ConfigSource.DEFAULT
 
     def is_known(self, topic: str, key: str) -> bool:
-        """Whether somebody set it, or nobody can have set it: what deletes or compacts may go by it."""
+        """Returns whether the setting is certain: somebody set it, or nobody can have set it. Only certain settings may
+        delete or compact."""
         return self.source(topic, key) not in _UNSURE
 
     def says(self, topic: str, key: str) -> bool:
-        """Whether the topic's `key` was given or set for it, or it is known that it was not."""
+        """Returns whether the topic's `key` was given or set for it, or is known not to be set."""
         source = self.source(topic, key)
         return source in (ConfigSource.GIVEN, ConfigSource.TOPIC) or (self.knows(topic) and source not in _UNSURE)
 
     def described(self, topic: str, keys: Iterable[str]) -> dict[str, tuple[object, ConfigSource]]:
-        """The value of each setting, and where it comes from."""
+        """Returns the value and the source of each setting."""
         found = self.of(topic).values()
         return {key: (found[key], self.source(topic, key)) for key in keys}
 
     def why_unknown(self, topic: str) -> str:
-        """Why settings of a topic are a guess, in words, and what gives them."""
+        """Returns in words why settings of a topic are a guess."""
         if not self.knows(topic):
             if self.cluster is not None and self.cluster.problem is not None:
-                return f"the cluster's metadata cannot be read whole: {self.cluster.problem}"
-            where = (
-                "the cluster's metadata says nothing of it" if self.cluster else "the cluster's metadata is not here"
-            )
-            return where if self.is_of_cluster else "nothing beside the data says them"
+                return f"the cluster's metadata cannot be read completely: {self.cluster.problem}"
+            where = "the cluster's metadata does not have it" if self.cluster else "the cluster's metadata is not here"
+            return where if self.is_of_cluster else "no settings are stored next to the data"
         return "server.properties is not given"
 
     # --- for an engine ---------------------------------------------------------------------------------
 
     def base(self, topic: str, config: Mapping[str, object], *, is_stored: bool) -> dict[str, object]:
-        """What counts for a topic beneath its settings beside the data, in an engine that `config` gave defaults.
+        """Returns a topic's settings beneath those next to the data, for an engine that got the defaults `config`.
 
-        Nothing goes by Kafka's default retention, nor by any default if the topic's own settings are not known, or by
-        a guess of what compaction may take.  `is_stored`: the store keeps settings of the topic.
+        Kafka's default retention never applies. No default applies if the topic's settings are not known, or if the
+        limits of compaction would be a guess. `is_stored`: the store keeps settings of the topic.
         """
         set_by_somebody: dict[str, object] = {**self.broker_defaults, **config, **self.own(topic, {})}
         found: dict[str, object] = {**KEEPS, **set_by_somebody}
@@ -310,12 +320,12 @@ class TopicSettings:
         return found
 
     def _guesses_compaction(self, set_by_somebody: Mapping[str, object]) -> bool:
-        """Whether the policy is to compact, and what that may take is a guess."""
+        """Returns whether the topic is compacted, and the limits of compaction are a guess."""
         is_compacted = "compact" in str(set_by_somebody.get(POLICY))
         return is_compacted and self._lacks_static and not all(key in set_by_somebody for key in COMPACTS_BY)
 
     def is_kept(self, topic: str, config: Mapping[str, object], *, is_stored: bool) -> bool:
-        """Whether all records of the topic stay, because nobody knows for how long, or by which policy."""
+        """Returns whether all records of the topic are kept because its retention or policy is not known."""
         own = self._sure_own(topic)
         set_by_somebody = {**self.broker_defaults, **config, **own}
         if self._guesses_compaction(set_by_somebody):

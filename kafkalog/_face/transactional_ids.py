@@ -1,13 +1,13 @@
-"""Who is inside a transaction of which transactional id of a store, and with what he writes.
+"""The transactional ids of a store: which transaction uses each id, and the producer id and epoch that it writes with.
 
-One transaction of an id is open at a time.  Who begins another one fences the first, as Kafka does: the coordinator
-aborts what that one left open, and gives out the next epoch.  What an end leaves (producer id and epoch) is kept for
-the next transaction of the id, so that one after the other costs no `init_producer_id`.  It is not kept where an end
-was cut short, or failed: the next one takes the id over, which ends whatever was left.  An id of which nothing is kept,
-and that nobody is inside of, is not held on to.
+One transaction of an id is open at a time. A second one fences the first, as in Kafka: the coordinator aborts the open
+transaction and assigns the next epoch. The producer id and epoch of an ended transaction are kept for the next one of
+the id, so that consecutive transactions need no `init_producer_id`. They are not kept if an end was interrupted or
+failed. Then the next transaction takes the id over, which ends whatever was left. An id without kept values and without
+a transaction is removed.
 
-An id's `lock` is held over such a change, and taken before the coordinator's.  Holds no transaction alive: one that
-nobody holds any more is aborted by `end_left`.  Thread-safe.
+An id's `lock` is held over such a change, and taken before the coordinator's. Keeps no transaction alive: `end_left`
+aborts a transaction that nobody holds any more. Thread-safe.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoord
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
 from kafkalog.errors import IllegalStateException, InvalidPidMappingException, KafkalogError
 
-# Producer ids of transactions: above all that a broker hands out, whose holders may still be there, and below those of
+# Producer ids of transactions: above all ids of a broker, whose producers may still run, and below those of
 # `Partition.writer`, which are made of a name.
 FIRST_STORE_PRODUCER_ID = 1 << 61
 STORE_PRODUCER_IDS = range(FIRST_STORE_PRODUCER_ID, 1 << 62)
 
 
 class IdUser(Protocol):
-    """What is asked of a transaction (`kafkalog.transaction.StoreTransaction`)."""
+    """The part of a transaction that is used here (`kafkalog.transaction.StoreTransaction`)."""
 
     @property
     def active(self) -> bool:
-        """Whether somebody will still end it."""
+        """Whether a caller will still end it."""
 
     def is_inside(self) -> bool:
-        """Whether this thread is in the middle of one of its calls."""
+        """Returns whether this thread is inside one of its calls."""
 
 
 class _Id:
-    """A transactional id.  Everything is guarded by `lock`; `inside` is also looked at without."""
+    """A transactional id. Everything is guarded by `lock`; `inside` is also read without it."""
 
     __slots__ = ("inside", "is_gone", "is_ours", "is_unsure", "kept", "lock", "name", "timeout_ms")
 
@@ -47,27 +47,27 @@ class _Id:
         self.name = name
         self.lock = threading.RLock()
         self.inside: weakref.ref[IdUser] | None = None
-        self.kept: ProducerIdAndEpoch | None = None  # for the next one
-        self.timeout_ms = -1  # that the coordinator knows
-        self.is_ours = False  # this store has taken it over, or has begun to: nobody else goes on with what is open
-        self.is_unsure = False  # in the middle of a take-over, or one was cut short
-        self.is_gone = False  # it was let go of, for good: the next user makes another one of its name
+        self.kept: ProducerIdAndEpoch | None = None  # for the next transaction
+        self.timeout_ms = -1  # the coordinator's
+        self.is_ours = False  # this store has taken it over, or begun to: nobody else continues an open transaction
+        self.is_unsure = False  # a take-over is running, or was interrupted
+        self.is_gone = False  # removed for good: the next user creates another object for the name
 
     def user(self) -> IdUser | None:
-        """Who is inside."""
+        """Returns the transaction that uses the id, or None."""
         found = self.inside
         return None if found is None else found()
 
 
 class TransactionalIds:
-    """Of a store that may be written."""
+    """The transactional ids of a store that may be written."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
         self._ids: dict[str, _Id] = {}
 
     def enter(self, name: str, user: IdUser, timeout_ms: int) -> None:
-        """`user` begins a transaction; whoever is inside is fenced.  Errors as `init_producer_id`."""
+        """Begins a transaction of `user`, and fences the one that uses the id. Errors as `init_producer_id`."""
         while True:
             one = self._ids.get(name) or self._ids.setdefault(name, _Id(name))
             refuse_reentry(one.lock, f"the transactional id {name!r}")
@@ -75,7 +75,7 @@ class TransactionalIds:
                 if not one.is_gone:
                     self._enter(one, user, timeout_ms)
                     return
-                self._drop_unused(one)  # where that was cut short
+                self._drop_unused(one)  # if the removal was interrupted
 
     def _enter(self, one: _Id, user: IdUser, timeout_ms: int) -> None:
         before = one.user()
@@ -84,7 +84,8 @@ class TransactionalIds:
         one.inside = weakref.ref(user)
 
     def holder(self, name: str, user: IdUser, timeout_ms: int) -> ProducerIdAndEpoch | None:
-        """With what `user`, who is inside, writes; None where somebody else is by now.  Errors as `enter`."""
+        """Returns the producer id and epoch of `user`, which uses the id; None if another transaction uses it by now.
+        Errors as `enter`."""
         one = self._ids.get(name)
         if one is None:
             return None
@@ -104,13 +105,13 @@ class TransactionalIds:
         return taken
 
     def is_inside(self, name: str, user: IdUser) -> bool:
-        """Whether nobody has begun another transaction of the id since."""
+        """Returns whether `user` still uses the id."""
         one = self._ids.get(name)
         return one is not None and one.user() is user
 
     def leave(self, name: str, user: IdUser, kept: ProducerIdAndEpoch | None) -> None:
-        """`user` has ended his transaction; `kept` is with what the next one goes on, None where he never had it, or
-        where that is not known."""
+        """Ends the use of an id by `user`. `kept` is for the next transaction; None if `user` never had a producer id,
+        or if the state is not known."""
         one = self._ids.get(name)
         if one is None:
             return
@@ -123,33 +124,33 @@ class TransactionalIds:
                 self._drop_unused(one)
 
     def _drop_unused(self, one: _Id) -> None:
-        """With its lock held.  Who waits for that finds that it is gone."""
+        """Removes an unused id, with its lock held. A thread that waits for the lock then sees that it was removed."""
         if one.kept is None and one.user() is None:
-            one.is_gone = True  # first: nobody may come into one that is not to be found
+            one.is_gone = True  # first: nobody may use an object that is not in the table
             if self._ids.get(one.name) is one:
                 del self._ids[one.name]
 
     def is_ours(self, transaction: TransactionDescription) -> bool:
-        """Whether nobody but this store can go on with it, even where the producer id is one that a broker gave out."""
+        """Returns whether only this store can continue a transaction, even under a broker's producer id."""
         if transaction.producer_id in STORE_PRODUCER_IDS:
             return True
         one = self._ids.get(transaction.transactional_id)
         return one is not None and one.is_ours
 
     def end_left(self) -> None:
-        """Aborts transactions that nobody is inside of: what an end that failed, or an owner who went, left open."""
+        """Aborts open transactions that nobody uses: their end failed, or their owner was dropped."""
         failed: KafkalogError | None = None
         for each in self._coordinator.list_transactions(states=("Ongoing",)):
             if not self.is_ours(each):
-                continue  # a broker's client's
+                continue  # a broker's client has it
             try:
                 self._end_left(each.transactional_id)
             except InvalidPidMappingException:
-                pass  # it was forgotten meanwhile
+                pass  # forgotten meanwhile
             except KafkalogError as error:
                 failed = failed or error
         for one in list(self._ids.values()):
-            if one.kept is None and one.user() is None:  # who was inside has gone without a word
+            if one.kept is None and one.user() is None:  # its transaction was dropped without a close
                 with one.lock:
                     self._drop_unused(one)
         if failed is not None:
@@ -164,7 +165,7 @@ class TransactionalIds:
                 self._coordinator.abort(name)
 
     def forget(self, names: list[str]) -> None:
-        """Ids that the coordinator has forgotten."""
+        """Forgets ids that the coordinator has forgotten."""
         for name in names:
             one = self._ids.get(name)
             if one is not None:
@@ -179,12 +180,12 @@ class TransactionalIds:
                 self._drop_unused(one)
 
     def check_outside(self) -> None:
-        """IllegalStateException in a thread that is in the middle of a transaction's call: a signal's handler, or a
-        finalizer, that closes what it interrupts."""
+        """Raises IllegalStateException in a signal handler or finalizer that interrupts a call of a transaction in this
+        thread."""
         for one in list(self._ids.values()):
             user = one.user()
             if user is not None and user.is_inside():
                 raise IllegalStateException(
-                    f"the transaction of {one.name!r} is just being changed by this thread",
-                    hint="do not close the store in a signal's handler or a finalizer",
+                    f"this thread is changing the transaction of {one.name!r}",
+                    hint="do not close the store in a signal handler or a finalizer",
                 )

@@ -1,8 +1,8 @@
-"""Record batches whose column `value` is bytes, decoded: as text, as the fields of JSON, or by a function of the user.
+"""Decodes the column `value` of record batches: as text, as the fields of JSON, or by a function of the user.
 
-Pure orchestration: the native walk finds the fields, a function that is given does what it does; here stands which
-columns come of it, under which names, and where a record is whose value cannot be decoded.  Whoever reads batches makes
-one ValueDecoding and applies it to each:
+This module only coordinates. The native decoder finds the fields, and a given function does its own work. Here is
+decided which columns result, under which names, and which record has a value that cannot be decoded. Code that reads
+batches creates one ValueDecoding and applies it to each:
 
     decoding = value_columns.decoding("json", {"id": "int64", "paid": "bool"})
     if decoding.schema is None:  # JSON without a schema
@@ -29,30 +29,30 @@ from kafkalog.errors import (
     RecordDeserializationException,
 )
 
-# A field of a value that is named as one of these is a column value_<name>, whatever columns were asked for.
+# A field of a value with one of these names becomes a column value_<name>, whichever columns were requested.
 RECORD_COLUMNS = (
     "topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers", "leader_epoch",
 )  # fmt: skip
 SHOWN_BYTES = 40
-_NULL_HINT = 'errors="null" makes a null of it'
+_NULL_HINT = 'errors="null" makes it null'
 _BROKEN = {
     json_columns.NO_OBJECT: "found {found}, expected a JSON object",
     json_columns.ENDS_EARLY: "the JSON ends early, at byte {at}",
-    json_columns.BAD_BYTE: "found {found} at byte {at}, which is no JSON",
-    json_columns.BAD_TEXT: "the text at byte {at} is no UTF-8",
-    json_columns.BAD_ESCAPE: "found {found} at byte {at}, which is no escape of JSON",
-    json_columns.TOO_DEEP: "more than 512 objects and arrays in each other, at byte {at}",
-    json_columns.BYTES_LEFT: "found {found} at byte {at}, expected nothing behind the object",
+    json_columns.BAD_BYTE: "found {found} at byte {at}, which is not JSON",
+    json_columns.BAD_TEXT: "the text at byte {at} is not UTF-8",
+    json_columns.BAD_ESCAPE: "found {found} at byte {at}, which is not an escape of JSON",
+    json_columns.TOO_DEEP: "more than 512 nested objects and arrays, at byte {at}",
+    json_columns.BYTES_LEFT: "found {found} at byte {at}, expected nothing after the object",
 }
 _UNFITTING = {
     json_columns.WRONG_TYPE: "{kind}",
-    json_columns.OUT_OF_RANGE: "{kind}, whose range is smaller",
+    json_columns.OUT_OF_RANGE: "{kind}, which has a smaller range",
     json_columns.HAS_FRACTION: "{kind}, a whole number",
-    json_columns.BAD_TIME: "{kind}: a time of ISO 8601, or milliseconds since 1970",
+    json_columns.BAD_TIME: "{kind}: an ISO 8601 time, or milliseconds since 1970",
     json_columns.TOO_FINE: "{kind}, which has fewer digits",
-    json_columns.LONE_SURROGATE: "{kind}, which has no half of a pair of surrogates",
+    json_columns.LONE_SURROGATE: "{kind}, which cannot hold half of a surrogate pair",
 }
-# The type that takes what another has no room for.
+# The type that can hold a value which does not fit.
 _WIDER = {
     (json_columns.HAS_FRACTION, "int32"): "float64",
     (json_columns.HAS_FRACTION, "int64"): "float64",
@@ -65,22 +65,23 @@ Values = str | Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class _Where:
-    """What is known of where values come from."""
+    """The known origin of values."""
 
     batch: pa.RecordBatch | None = None
     topic: str | None = None
     partition: int | None = None
-    is_sample: bool = False  # the batch's records lie apart
+    is_sample: bool = False  # whether the batch's records are from separate places
 
     def told(self, row: int) -> str:
-        """Which record that is, as far as it is known."""
+        """Returns the record's place, as far as it is known."""
         error = self.error(row, "")
         return error.message.removesuffix(": ")
 
     def error(
         self, row: int, message: str, *, hint: str | None = None, last: str = ""
     ) -> RecordDeserializationException:
-        """The error of a row, which names its record as far as that is known, and where the `last` of several is."""
+        """Returns the error of a row, which names its record as far as it is known, and the `last` of several
+        records."""
         found: dict[str, Any] = {"topic": self.topic, "partition": self.partition, "offset": None}
         for name in found:
             if self.batch is not None and name in self.batch.schema.names:
@@ -98,17 +99,17 @@ class _Where:
 def decoding(
     values: Values = "bytes", schema: object = None, errors: str = "raise", *, keys: str = "bytes"
 ) -> ValueDecoding:
-    """How the values of records become columns.
+    """Returns a decoding of the values of records to columns.
 
-    `values`: "bytes" leaves them, "text" makes text of them, "json" makes a column of each field of the objects that
-    they are; a function is given the batch's values as a `pyarrow.BinaryArray` and returns as many, as an array, or as
-    a StructArray or RecordBatch, whose fields become columns as those of JSON do.
+    `values`: "bytes" leaves the values unchanged, "text" decodes them as text, and "json" makes a column of each field
+    of their JSON objects. A function gets the batch's values as a `pyarrow.BinaryArray` and returns an array of the
+    same length. If it returns a StructArray or RecordBatch, its fields become columns, as those of JSON do.
 
-    `schema`, of JSON: a `pyarrow.Schema` or a mapping of names to types; without it `infer` finds one.  Of a function:
-    what it returns, if that is to be known before its first call; a type, or a schema.
+    `schema` for JSON: a `pyarrow.Schema` or a mapping of names to types; without it `infer` finds one. `schema` for a
+    function: the type or schema that it returns, if that must be known before its first call.
 
-    `errors`: "raise" stops at a value that cannot be decoded, "null" makes null of it, or of the field of JSON that has
-    another type.  `keys`: "bytes" or "text".
+    `errors`: "raise" stops at a value that cannot be decoded, "null" makes it null, or only its field of JSON if that
+    has another type. `keys`: "bytes" or "text".
 
     IllegalArgumentException for anything else.
     """
@@ -116,10 +117,10 @@ def decoding(
 
 
 class ValueDecoding:
-    """Made by `decoding`.  Any number of threads may use one.
+    """Created by `decoding`. Any number of threads may use one.
 
-    `schema` are the columns that take the place of `value`, by their own names; None as long as nobody knows: JSON
-    without a schema, and a function before its first call.
+    `schema` has the columns that replace `value`, by their own names. It is None while it is not known: for JSON
+    without a schema, and for a function before its first call.
     """
 
     def __init__(self, values: Values, schema: object, errors: str, keys: str) -> None:
@@ -132,15 +133,17 @@ class ValueDecoding:
         if keys not in ("bytes", "text"):
             raise IllegalArgumentException(f'keys: found {shown(keys)}, expected "bytes" or "text"')
         if schema is not None and values in ("bytes", "text"):
-            raise IllegalArgumentException(f"schema: found one, and values={values!r} has none", hint='values="json"')
+            raise IllegalArgumentException(
+                f"schema: found one, but values={values!r} has no schema", hint='values="json"'
+            )
         if (values, keys) == ("bytes", "bytes") and errors != "raise":
             raise IllegalArgumentException(
-                f"errors: found {errors!r}, and bytes are not decoded",
+                f"errors: found {errors!r}, but bytes are not decoded",
                 hint='values="json", values="text" or keys="text"',
             )
         if callable(values) and errors != "raise":
             raise IllegalArgumentException(
-                "errors: a function decides itself what it makes of a bad value",
+                "errors: a function itself decides what to return for a bad value",
                 hint="wire_format() has an option of this name",
             )
         self.values = values
@@ -163,13 +166,13 @@ class ValueDecoding:
         return f"decoding({self.values!r}: {known})"
 
     def schema_for(self, base: pa.Schema) -> pa.Schema:
-        """The schema of what `apply` makes of batches of the schema `base`.
+        """Returns the schema of the result of `apply` for batches with the schema `base`.
 
-        IllegalStateException as long as the values' own schema is not known.
+        IllegalStateException while the values' own schema is not known.
         """
         if self.schema is None:
             raise IllegalStateException(
-                "the schema of the values is not known yet", hint="give schema=..., or let infer() look at a sample"
+                "the schema of the values is not known yet", hint="pass schema=..., or call infer() with a sample"
             )
         if "value" not in base.names:
             return self._with_keys(base)
@@ -183,12 +186,12 @@ class ValueDecoding:
         return pa.schema(fields, base.metadata)
 
     def infer(self, sample: pa.Array, *, times: bool = False, records: pa.RecordBatch | None = None) -> ValueDecoding:
-        """A decoding that knows its schema by these values; itself where it does already.
+        """Returns a decoding whose schema is inferred from these values; itself if it has a schema already.
 
-        `sample` is a binary column, some thousand rows are enough.  Of JSON the schema is the union of the fields:
-        int64 and float64 are float64, what has no type in common is the text of its JSON, what is always null is text.
-        `times`: texts that are all of ISO 8601 are timestamps.  A function is called with the sample.  `records`, which
-        has a row for each value, tells errors their places by its columns topic, partition and offset.
+        `sample` is a binary column; some thousand rows are enough. The schema of JSON is the union of the fields: int64
+        and float64 together are float64, values without a common type are JSON text, and a field that is always null is
+        text. `times`: a field whose texts are all ISO 8601 is a timestamp. A function is called with the sample.
+        `records` has a row for each value; errors name the record by its columns topic, partition and offset.
         """
         if self.schema is not None:
             return self
@@ -204,13 +207,13 @@ class ValueDecoding:
         return found
 
     def apply(self, batch: pa.RecordBatch, *, topic: str | None = None, partition: int | None = None) -> pa.RecordBatch:
-        """The batch with decoded columns in the place of `value`, and everything else as it was.
+        """Returns the batch with decoded columns in place of `value`, and everything else unchanged.
 
-        `topic` and `partition` are for errors, where the batch has no such columns.
+        `topic` and `partition` are for errors, if the batch has no such columns.
 
-        RecordDeserializationException names the record, by the columns topic, partition and offset as far as the batch
-        has them.  IllegalArgumentException for what a function returned that is no column of the batch's length and
-        of the type that it returned before.  IllegalStateException for JSON whose schema nobody has given or inferred.
+        RecordDeserializationException names the record by the columns topic, partition and offset, as far as the batch
+        has them. IllegalArgumentException if a function returns a column of another length, or of another type than
+        before. IllegalStateException for JSON whose schema was neither given nor inferred.
         """
         at = batch.schema.get_field_index("value")
         if self.values == "bytes" or at < 0:
@@ -223,7 +226,7 @@ class ValueDecoding:
         key = batch.schema.get_field_index("key")
         if self.keys == "text" and key >= 0:
             arrays[key if key < at else key - 1 + len(columns)] = self._text(batch.column(key), "key", where)
-        if self.schema is None:  # a function that has seen nulls alone
+        if self.schema is None:  # a function that has seen only nulls so far
             fields = list(self._with_keys(batch.schema))
             fields[at] = pa.field("value", columns[0].type)
             return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, batch.schema.metadata))
@@ -264,7 +267,7 @@ class ValueDecoding:
             except UnicodeDecodeError as error:
                 raise where.error(
                     bad[0], f"{what}: found the byte 0x{value[error.start]:02x} at byte {error.start}, "
-                    "expected UTF-8", hint=f'{what}s="bytes" reads it as it is, and {_NULL_HINT}'
+                    "expected UTF-8", hint=f'{what}s="bytes" reads it unchanged, and {_NULL_HINT}'
                 ) from None  # fmt: skip
         entries = column.to_pylist()
         for row in bad:
@@ -291,9 +294,9 @@ class ValueDecoding:
         takes = ""
         if wider is not None and not kind.startswith(wider.removesuffix("]")):
             takes = f'schema={{"{path}": "{wider}"}}' if path in self.schema.names else f'the type "{wider}"'
-            takes += " takes it, "
+            takes += " accepts it, "
         text = f"field {path!r} at byte {at}: found {_excerpt(value[at : at + size])}, expected {wanted}"
-        raise where.error(row, f"value, {text}", hint=f'{takes}{_NULL_HINT}, and the type "json" takes any')
+        raise where.error(row, f"value, {text}", hint=f'{takes}{_NULL_HINT}, and the type "json" accepts any value')
 
     # --- functions ----------------------------------------------------------------------------------------
 
@@ -313,13 +316,13 @@ class ValueDecoding:
                 given = "a sample of the values"
                 if where.batch is not None and not where.is_sample:
                     given = f"the values of {where.told(0)} to {where.told(len(column) - 1)}"
-                error.add_note(f"raised by the function of values=, which was given {given}")
+                error.add_note(f"raised by the function of values=, which got {given}")
             raise
         found, columns = _as_columns(made)
         lengths = {len(each) for each in columns} or {len(column)}
         if lengths != {len(column)}:
             raise IllegalArgumentException(
-                f"values: the function returned {max(lengths)} rows, expected {len(column)}, as many as it was given"
+                f"values: the function returned {max(lengths)} rows, expected {len(column)}, as many as it got"
             )
         with self._lock:
             if self.schema is not None and found.names == ["value"] and pa.types.is_null(found.field(0).type):
@@ -328,7 +331,7 @@ class ValueDecoding:
                 return columns
             if self.schema is None:
                 self.schema = found
-            elif found.names == self.schema.names:  # what pyarrow makes of nulls alone fits any type
+            elif found.names == self.schema.names:  # pyarrow's type for nulls alone fits any type
                 for at, field in enumerate(self.schema):
                     if pa.types.is_null(columns[at].type):
                         columns[at], found = pa.nulls(len(column), field.type), found.set(at, field)
@@ -336,9 +339,9 @@ class ValueDecoding:
                 raise IllegalArgumentException(
                     f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as "
                     + ("schema= says" if self._is_given else "before"),
-                    hint="cast what it returns, or change schema="
+                    hint="cast the result, or change schema="
                     if self._is_given
-                    else "cast what it returns, or give schema=...",
+                    else "cast the result, or pass schema=...",
                 )
         return columns
 
@@ -347,7 +350,7 @@ class ValueDecoding:
 
 
 def _names(names: Iterable[str], base: Iterable[str], *, is_plain: bool) -> list[str]:
-    """The names of the values' columns beside those of the records."""
+    """Returns the names of the values' columns, which differ from those of the records."""
     names = list(names)
     if is_plain:
         return names
@@ -365,7 +368,7 @@ def _names(names: Iterable[str], base: Iterable[str], *, is_plain: bool) -> list
 
 
 def _returned(schema: object) -> pa.Schema:
-    """What a function is said to return."""
+    """Returns the declared schema of a function's result."""
     if isinstance(schema, pa.DataType) and not pa.types.is_struct(schema):
         return pa.schema([pa.field("value", schema)])
     if isinstance(schema, pa.DataType):
@@ -374,12 +377,12 @@ def _returned(schema: object) -> pa.Schema:
 
 
 def _bare(fields: Iterable[pa.Field]) -> pa.Schema:
-    """Names and types: a column is what it is, whatever was said of its nulls and metadata."""
+    """Returns a schema of names and types only, without nullability and metadata."""
     return pa.schema([pa.field(field.name, field.type) for field in fields])
 
 
 def _as_columns(made: Any) -> tuple[pa.Schema, list[pa.Array]]:
-    """What a function returned, as columns: (their schema, the columns)."""
+    """Returns a function's result as (schema, columns)."""
     made = as_array(made, "values: the function")
     if isinstance(made, pa.StructArray):
         return _bare(made.type.fields), made.flatten()
@@ -387,7 +390,7 @@ def _as_columns(made: Any) -> tuple[pa.Schema, list[pa.Array]]:
 
 
 def as_array(made: Any, who: str) -> pa.Array:
-    """What a function returned as one array, a StructArray for a batch; `who` is for the error."""
+    """Returns a function's result as one array; a batch becomes a StructArray. `who` is for the error."""
     if isinstance(made, pa.Table):
         made = made.combine_chunks()
         made = pa.RecordBatch.from_arrays([_one(column) for column in made.columns], schema=made.schema)
@@ -419,10 +422,10 @@ def _told(schema: pa.Schema) -> str:
 
 
 def _type_at(schema: pa.Schema, path: str) -> str:
-    """The type of a field by the native walk's path, for an error."""
+    """Returns the type of a field by the native decoder's path, for an error."""
     fields = list(schema)
     while True:
-        # A name may have dots and brackets of its own: the longest that fits.
+        # A name may contain dots and brackets: the longest name that fits counts.
         field = max((each for each in fields if f"{path}.".startswith((f"{each.name}.", f"{each.name}["))), key=_length)
         path = path[len(field.name) :]
         kind = field.type
@@ -449,7 +452,7 @@ def _shown_type(kind: pa.DataType) -> str:
 
 
 def binary(column: pa.Array, what: str) -> pa.Array:
-    """A column of bytes in the one layout that the native walk reads."""
+    """Returns a column of bytes in the one layout that the native decoder reads."""
     if isinstance(column, pa.ChunkedArray):
         column = _one(column)
     if not isinstance(column, pa.Array):
@@ -462,7 +465,7 @@ def binary(column: pa.Array, what: str) -> pa.Array:
 
 
 def buffers(column: pa.Array) -> tuple[Any, Any, Any, int]:
-    """A binary column as native code takes it: data, offsets of its rows, the bitmap, and the first row of that."""
+    """Returns a binary column as arguments of native code: data, row offsets, the bitmap, and its first row."""
     validity, offsets, data = column.buffers()
     begin, end = 4 * column.offset, 4 * (column.offset + len(column) + 1)
     places = memoryview(offsets)[begin:end] if offsets is not None and offsets.size >= end else bytes(4)
@@ -470,7 +473,7 @@ def buffers(column: pa.Array) -> tuple[Any, Any, Any, int]:
 
 
 def _not_text(column: pa.Array, first: int) -> Iterable[int]:
-    """The rows that are no UTF-8, found by halves."""
+    """Yields the rows that are not UTF-8, by bisection."""
     try:
         column.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
-"""What readers see of a partition in a store that only reads, in whichever directory another process has it now.
+"""A reader's view of a partition in a store that only reads, in the directory where another process has it now.
 
-A Source over one view after the other: where the folder is gone, a move has it elsewhere, perhaps, and the view there
-is asked.  A topic of the same name that was made anew is none of it.  Thread-safe.
+A Source over successive views: if the partition's directory no longer exists, a move may have put it elsewhere, and the
+view there is used. A topic of the same name that was created again is another one and is not read. Thread-safe.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
 LOOKS_MAX = 4
-LOOK_AGAIN_S = 0.03  # between the two renames of a move it is nowhere
+LOOK_AGAIN_S = 0.03  # between the two renames of a move, the partition is in no directory
 T = TypeVar("T")
 
 
 class TopicView(PartitionView):
-    """A partition of one topic: where another of the same name has taken its place, it says so, and shows none of it.
+    """A view of one topic's partition. If another topic of the same name has replaced it, the view raises an error and
+    shows none of its records.
 
-    `topic_id` is the folder's, or what the store knows of the topic while the folder has none: it gets its id with the
-    first records.  None where nobody knows one.
+    `topic_id` is the directory's id. While the directory has none, it is the id that the store knows: the directory
+    gets it with the first records. None if nobody knows it.
     """
 
     topic_id: str | None = None
-    has_id = False  # the folder had one
+    has_id = False  # whether the directory had one
 
     def _look(self) -> Snapshot:
         seen = super()._look()
-        found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
+        found = topic_id_of(self.directory, self._files)  # after the look: if this id is ours, so is what it saw
         if not self._is_ours(found):
             raise UnknownTopicOrPartitionException(
                 f"{self.topic_partition} was deleted, and there is another topic of that name now"
@@ -49,33 +50,33 @@ class TopicView(PartitionView):
         return seen
 
     def _is_ours(self, found: str | None) -> bool:
-        """Whether a folder with the id `found` may be our topic's."""
+        """Returns whether a directory with the id `found` may be our topic's."""
         return not self.has_id if found is None else self.topic_id in {None, found}
 
     def is_there(self) -> bool:
-        """Whether its folder is there, and its topic's."""
+        """Returns whether its directory exists and is its topic's."""
         if not self._files.is_dir(self.directory):
             return False
         return self.topic_id is None or self._is_ours(topic_id_of(self.directory, self._files))
 
 
 class Views(Protocol):
-    """What a source asks of its store."""
+    """The part of a store that a source uses."""
 
     def view(self, partition: TopicPartition) -> TopicView:
-        """The partition's view, in the directory that has it now."""
+        """Returns the partition's view, in the directory where it is now."""
 
 
 class ViewSource:
-    """Made by the store's `source`, of the view that is there."""
+    """Created by the store's `source` for the current view."""
 
     def __init__(self, views: Views, view: TopicView) -> None:
         self.topic_partition = view.topic_partition
         self._views = views
-        self._view = view  # replaced by that of another directory
+        self._view = view  # replaced by the view of another directory after a move
 
     def _over(self, ask: Callable[[TopicView], T]) -> T:
-        """The answer of the view that is there."""
+        """Returns the answer of the current view."""
         while True:
             view = self._view
             try:
@@ -85,7 +86,7 @@ class ViewSource:
                     raise
 
     def _has_moved(self, view: TopicView) -> bool:
-        """Whether the partition is in another directory, where it is read from now on."""
+        """Returns whether the partition is in another directory, from which it is read from now on."""
         for look in range(LOOKS_MAX):
             if look:
                 time.sleep(LOOK_AGAIN_S)
@@ -112,7 +113,7 @@ class ViewSource:
     def log_end_offset(self) -> int:
         return self._view.log_end_offset
 
-    cuts = 0  # as of a view
+    cuts = 0  # as in a view
 
     def over(self, ask: Callable[[Snapshot], T]) -> T:
         return self._over(lambda view: view.over(ask))
@@ -151,7 +152,7 @@ class ViewSource:
         return self._view.ring_at_change(bell)
 
     def ring_no_more(self, bell: Ringing) -> None:
-        """It never was to ring."""
+        """Does nothing: the bell never rings for another process's log."""
 
     def has_changed(self) -> bool:
         return self._view.has_changed()

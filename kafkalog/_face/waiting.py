@@ -1,11 +1,12 @@
-"""How a thread waits for records of many partitions at once, or of one.
+"""Waiting of a thread for records of many partitions at once, or of one.
 
-In the process that writes, an append wakes it: its bell rings at each log's next change, and where the store says that
-topics have changed or that it closes.  It looks, puts up the bell, looks again, waits: what comes between two looks
-rings.  A process that only reads is told of changed files, where the system can tell, and looks for itself in any case.
+In the process that writes, an append wakes the thread. Its bell rings at each log's next change, and when the store
+reports that topics have changed or that it closes. The thread checks, sets up the bell, checks again and waits: a
+change between the two checks rings the bell. A process that only reads is notified of changed files if the system
+supports it, and checks periodically in any case.
 
-One thread waits at a time; an interrupt comes through at once.  Knows nothing of what is read: what `Watched` says is
-asked of the partitions.
+One thread waits at a time, and an interrupt gets through at once. Knows nothing of what is read: the partitions answer
+the questions of `Watched`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from kafkalog.errors import KafkalogError
 if TYPE_CHECKING:
     from kafkalog.engine.log.source import Ringing, Source
 
-LOOK_EVERY_S = 0.1  # of who reads another process's logs
-WAIT_MAX_S = 1.0  # of our own: for what wakes nobody
+LOOK_EVERY_S = 0.1  # for another process's logs
+WAIT_MAX_S = 1.0  # for our own logs, because some changes ring no bell
 
 
 class Watched(Protocol):
-    """A partition that is waited for."""
+    """A partition to wait for."""
 
     @property
     def source(self) -> Source: ...
@@ -38,7 +39,7 @@ class Watched(Protocol):
 
 
 class Bells:
-    """Those of whoever waits for something of a store, until they are dropped.  Thread-safe."""
+    """The bells of all waiting threads of a store, until they are dropped. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -49,7 +50,7 @@ class Bells:
             self._bells.add(bell)
 
     def ring(self) -> None:
-        """Lets everybody who waits look again."""
+        """Makes all waiting threads check again."""
         with self._lock:
             bells = list(self._bells)
         for bell in bells:
@@ -57,18 +58,18 @@ class Bells:
 
 
 class Waiting:
-    """One thread's way to wait; the sources that it waits for together are all of this process, or all of another."""
+    """The waiting of one thread. All sources that it waits for together are of this process, or all of another."""
 
     def __init__(self) -> None:
         self._bell = Bell()
-        # For logs of other processes: made when the first of them is waited for, if the system can tell of changes.
+        # For logs of other processes: created at the first wait for one, if the system can report changes.
         self._watch: DirectoryWatch | None = None
         self._may_watch = True
-        self._due: set[str] = set()  # directories that are to be looked at, until they were
-        self._looked = 0.0  # when, at all of them
+        self._due: set[str] = set()  # directories that still have to be checked
+        self._looked = 0.0  # time of the last check of all directories
 
     def release(self) -> None:
-        """Ends the present wait, or the next one; may come from any thread."""
+        """Ends the current wait, or the next one. May be called from any thread."""
         self._bell.release()
         if self._watch is not None:
             self._watch.release()
@@ -78,8 +79,8 @@ class Waiting:
             self._watch.close()
 
     def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
-        """Until one of them may have more, `is_over`, or the time is up; may come back for nothing.  With no time at
-        all it looks at what is there now."""
+        """Waits until one of them may have more, `is_over` returns True, or the time is up. It may also return early
+        without a reason. With a timeout of 0 it only checks the current state."""
         sources = [each.source for each in watched]
         try:
             beside = {source: place for source in sources if (place := source.ring_at_change(self._bell)) is not None}
@@ -91,7 +92,7 @@ class Waiting:
             for source in sources:
                 source.ring_no_more(self._bell)
 
-    # --- beside another process --------------------------------------------------------------------
+    # --- logs of another process -------------------------------------------------------------------
 
     def _wait_beside(
         self,
@@ -100,21 +101,21 @@ class Waiting:
         timeout_s: float,
         is_over: Callable[[], bool],
     ) -> None:
-        """Without file notification it looks ten times a second."""
+        """Waits for logs of another process. Without file notification it checks ten times a second."""
         until = time.monotonic() + timeout_s
         is_told = self._is_told(directories.values())
         if self._watch is None:
             self._due.update(directories.values())
-        elif timeout_s <= 0:  # who does not wait is told nothing later
+        elif timeout_s <= 0:  # without a wait, no notification would arrive
             self._look_for_changes(directories)
         while True:
-            # First of all: what was told is not told again.
+            # First of all, because a change is notified only once.
             unread: KafkalogError | None = None
             for source, directory in directories.items():
                 if directory in self._due:
                     try:
                         source.recheck()
-                    except KafkalogError as error:  # it stays due; the others are looked at
+                    except KafkalogError as error:  # it stays due; the others are checked
                         unread = unread or error
                     else:
                         self._due.discard(directory)
@@ -132,13 +133,14 @@ class Waiting:
             self._look_for_changes(directories)
 
     def _look_for_changes(self, directories: Mapping[Source, str]) -> None:
-        """What has changed is due, also where nobody tells of it."""
+        """Marks changed directories as due, even without a notification."""
         for source, directory in directories.items():
             if directory not in self._due and source.has_changed():
                 self._due.add(directory)
 
     def _is_told(self, directories: Collection[str]) -> bool:
-        """Whether changes of all these are told from now on; those that were told so far, or may have been, are due."""
+        """Returns whether changes of all these directories are notified from now on. Directories with a notification,
+        or with a possibly missed one, become due."""
         if self._may_watch and self._watch is None:
             self._may_watch = False
             with contextlib.suppress(OSError):
@@ -154,6 +156,6 @@ class Waiting:
                 self._due.add(directory)
                 try:
                     watch.add(directory)
-                except OSError:  # it is not there, or there are no more watches
+                except OSError:  # the directory does not exist, or there are no more watches
                     is_told = False
         return is_told

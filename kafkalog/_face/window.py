@@ -1,8 +1,8 @@
-"""From where to where somebody wants to read a partition: offsets or times, and how to read only its last records.
+"""The part of a partition to read, by offsets or times, and the reading of its last records only.
 
-A time is no place in the log: a record is in the window if its timestamp is (`kafkalog._face.times`).  The time index
-only says from which offset on there may be such records; as timestamps may go back, nothing says where they end.  Knows
-a source, and nothing of what is in records.
+A time is no position in the log: a record is in the window if its timestamp is (`kafkalog._face.times`). The time index
+only says from which offset on there may be such records. Timestamps may go back, so nothing says where they end. Knows
+a source, and nothing of the content of records.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MILLISECONDS = range(10**11, 10**14)  # of 1973 to 5138
-DAYS = range(1970, 2101)  # the years of days that somebody may have written as 20261120
+MILLISECONDS = range(10**11, 10**14)  # from 1973 to 5138
+DAYS = range(1970, 2101)  # years of dates that a caller may have written as 20261120
 
 
 class Time(NamedTuple):
-    """Milliseconds since 1970."""
+    """A time in milliseconds since 1970."""
 
     timestamp_ms: int
 
 
 class Near(NamedTuple):
-    """An offset, or the nearest that the log has: for whoever looks for things, and named no place of the log."""
+    """An offset, or the nearest one that the log has: for a search that needs no exact offset."""
 
     offset: int
 
@@ -41,14 +41,14 @@ Bound = int | Time | Near | None
 
 
 class Window(NamedTuple):
-    """Offsets, or times, from `start` on, up to `end` (exclusive); None: the log's start, its end."""
+    """Offsets or times from `start` to `end` (exclusive). None is the log's start or end."""
 
     start: Bound = None
     end: Bound = None
 
 
 class Range(NamedTuple):
-    """Offsets [start, end), None for the log's end, and of their records those with one of these timestamps."""
+    """The records at offsets [start, end) with one of these timestamps; `end` None is the log's end."""
 
     start: int
     end: int | None
@@ -56,18 +56,19 @@ class Range(NamedTuple):
 
 
 def found_in(source: Source, window: Window, *, lenient: bool = False) -> Range:
-    """Where a window's records are.
+    """Returns the range of a window's records.
 
-    `lenient`: a start that the log does not have is the next one that it has, for whoever asks many partitions at once;
-    else readers raise OffsetOutOfRangeException.  So does an offset that the log has not, and that looks like a time.
+    `lenient`: a start that the log does not have becomes the next one that it has, for a read of many partitions at
+    once. Otherwise readers raise OffsetOutOfRangeException. The same error is raised here for an offset beyond the log
+    that looks like a time.
     """
     low, high = source.log_start_offset, source.log_end_offset
     first, behind = window
     for name, bound in (("start", first), ("end", behind)):
         if isinstance(bound, int) and bound > high and MILLISECONDS.start <= bound < MILLISECONDS.stop:
             raise OffsetOutOfRangeException(
-                f"{name}: offset {bound} lies far behind the end of {source.topic_partition} at offset {high}",
-                hint=f"{name}_time= takes a time in ms",
+                f"{name}: offset {bound} is far after the end of {source.topic_partition} at offset {high}",
+                hint=f"{name}_time= accepts a time in ms",
             )
     times = times_of(
         first.timestamp_ms if isinstance(first, Time) else None,
@@ -84,11 +85,11 @@ def found_in(source: Source, window: Window, *, lenient: bool = False) -> Range:
     return Range(start, end, times)
 
 
-LIKE_A_TIME = 10**11  # an offset that is not smaller may be meant as milliseconds since 1970
+LIKE_A_TIME = 10**11  # a larger offset may be meant as milliseconds since 1970
 
 
 def day_of(offset: int) -> str | None:
-    """The day that the digits of an offset read like, 2026-11-20 of 20261120; None of any other."""
+    """Returns the day that the digits of an offset look like (20261120 as 2026-11-20), or None."""
     try:
         day = datetime.strptime(f"{offset:08d}", "%Y%m%d")
     except ValueError:
@@ -97,11 +98,11 @@ def day_of(offset: int) -> str | None:
 
 
 def hint_beyond(offset: int) -> str | None:
-    """What to write in Python in the place of an offset behind the log's end; None if it reads like no time."""
+    """Returns a hint about an offset after the log's end that looks like a time; None for any other offset."""
     day = day_of(offset)
     if day is not None:
         return f"an int is an offset: write start='{day}' for the day"
-    return "start_time= takes a time in ms" if offset >= LIKE_A_TIME else None
+    return "start_time= accepts a time in ms" if offset >= LIKE_A_TIME else None
 
 
 def _offset(bound: int | Near) -> int:
@@ -109,10 +110,11 @@ def _offset(bound: int | Near) -> int:
 
 
 def last(read: Callable[[int, int], Iterator[T]], count: int, low: int, high: int) -> Iterator[T]:
-    """The last `count` things that `read(start, end)` finds in offsets [low, high), in order.
+    """Yields the last `count` items that `read(start, end)` finds in offsets [low, high), in order.
 
-    Looks from the end backwards, at `count` offsets, then at twice as many each time: nothing is found twice, and what
-    lies far before the last things is not read.  Where a look fails, what lies behind it comes first, then the error.
+    Reads backwards from the end: first `count` offsets, then twice as many each time. Nothing is read twice, and
+    nothing far before the last items is read. If a step fails, the items after it are yielded first, then the error is
+    raised.
     """
     found: list[deque[T]] = []
     width, missing = count, count

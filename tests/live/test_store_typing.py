@@ -55,7 +55,7 @@ def test_the_service_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert service_of_topics.main(dirs) == 0
     out = capsys.readouterr().out.splitlines()
     assert out.pop(0) == "3"  # all that was taken is billed
-    assert out[0] == "create_topic() makes one"
+    assert out[0] == "create_topic() creates one"
     assert out[1].startswith("orders 3 0 2 6 ['orders']")
     assert out[2] == "True {'compression.type': 'zstd'} True"
     assert service_of_topics.main(dirs) == 0

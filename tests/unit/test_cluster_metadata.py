@@ -367,7 +367,7 @@ def test_what_damaged_metadata_says_counts_for_nothing(
         ):  # type: ignore[arg-type]
             assert left(store, "orders") == COUNT
             assert not store.manager.get_log("orders-0").config.compact  # type: ignore[union-attr]
-        assert "cannot be read whole" in caplog.text
+        assert "cannot be read completely" in caplog.text
 
 
 def test_config_does_not_count_for_topics_that_may_say_otherwise(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ def test_retain_goes_by_the_clusters_rules(brokers: Path, run: Run) -> None:
     assert "retention.ms=1000 (set by the topic), retention.bytes=9 (dynamic)" in result.out
     result = run("retain", brokers / "other-0")
     assert (result.code, "no rule given" in result.err) == (2, True)
-    assert "the cluster's metadata says nothing of it" in result.err
+    assert "the cluster's metadata does not have it" in result.err
     before = sorted(path.name for path in brokers.rglob("*.log"))
     for command in ("retain", "compact"):
         assert run(command, brokers, "--yes").code == 0
@@ -521,7 +521,7 @@ def test_compact_takes_the_clusters_policy(brokers: Path, run: Run) -> None:
     result = run("compact", brokers)
     assert "compacted-0" in result.out
     assert "cleanup.policy=compact (set by the topic), min.compaction.lag.ms=0 (guessed default)" in result.out
-    for name, why in (("kept", "server.properties is not given"), ("other", "the cluster's metadata says nothing")):
+    for name, why in (("kept", "server.properties is not given"), ("other", "the cluster's metadata does not have it")):
         assert re.search(rf"{name}-0.* left alone: nobody said its cleanup.policy \({why}", result.err)
 
 

@@ -77,16 +77,16 @@ def test_cursors_and_transactions_are_refused(
         told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
         assert any("1 partitions of __consumer_offsets are not in" in each for each in told)
         assert any("1 partitions of __transaction_state are not in" in each for each in told)
-        with pytest.raises(KafkaStorageException, match=f"{cursors} has no folder"):
+        with pytest.raises(KafkaStorageException, match=f"{cursors} has no directory"):
             store.reader("c", topics=["t"])
         with store.reader("c", partitions=["t-0"], start_offsets={"t-0": 0}) as reader:
             reader.poll(1)
-            with pytest.raises(KafkaStorageException, match=f"{cursors} has no folder"):
+            with pytest.raises(KafkaStorageException, match=f"{cursors} has no directory"):
                 reader.commit()
         txn = store.transaction("z")
         txn.begin()
         txn.append("t", b"aborted", partition=0)
-        with pytest.raises(KafkaStorageException, match=f"{cursors} has no folder"):
+        with pytest.raises(KafkaStorageException, match=f"{cursors} has no directory"):
             txn.commit_offsets({"t-0": 1}, cursor="c")
         txn.abort()
         assert state_of(store, "z") == "CompleteAbort"
@@ -98,7 +98,7 @@ def test_cursors_and_transactions_are_refused(
             lambda: store.abort_transaction("x"),
         ):
             with pytest.raises(
-                KafkaStorageException, match=r"__(consumer_offsets|transaction_state)-\d+ has no folder"
+                KafkaStorageException, match=r"__(consumer_offsets|transaction_state)-\d+ has no directory"
             ):
                 refused()
         with store.reader("other", topics=["t"]) as reader:  # of a partition that was never made
@@ -125,9 +125,9 @@ def test_a_store_that_only_reads_refuses_as_well(dirs: list[str], without: Witho
     rest = without(dirs, dirs[2])
     for options in ({}, {"cursors": own}):
         with kafkalog.open(rest, read_only=True, **options) as store:  # type: ignore[arg-type]
-            with pytest.raises(KafkaStorageException, match="has no folder"):
+            with pytest.raises(KafkaStorageException, match="has no directory"):
                 store.reader("c", topics=["t"])
-            with pytest.raises(KafkaStorageException, match="has no folder"):
+            with pytest.raises(KafkaStorageException, match="has no directory"):
                 store.committed("c")
     with kafkalog.open(rest, read_only=True, cursors=own) as store, store.reader("mine", topics=["t"]) as reader:
         assert len(reader.poll(100)) == 7  # its own directory says where it is
@@ -227,7 +227,7 @@ def test_a_hole_in_a_brokers_offsets_is_refused(tmp_path: Path, hole: int | None
                 reader.commit()
             assert position(store, "c", "t-0") == 1
         else:
-            with pytest.raises(KafkaStorageException, match="has no folder"):
+            with pytest.raises(KafkaStorageException, match="has no directory"):
                 store.reader("c", topics=["t"])
     assert len(folders_of(str(where), GROUP_METADATA_TOPIC)) == (10 if hole is None else 9)
 

@@ -138,7 +138,7 @@ def test_what_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
         assert len(found.partitions) == 2
         assert not found.is_exact
         [problem] = found.problems
-        assert problem.startswith("orders-1: orders-1 has no folder in ")
+        assert problem.startswith("orders-1: orders-1 has no directory in ")
         assert found.records == topic.partition(0).end_offset
         assert "1 problem" in repr(found)
 

@@ -39,7 +39,7 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
             with pytest.raises(UnknownTopicOrPartitionException, match=r"did you mean 'events'.*only reads") as caught:
                 view.topic("evnts")
             assert "create_topic" not in str(caught.value)
-            with pytest.raises(UnknownTopicOrPartitionException, match=r"\(the process that writes makes topics"):
+            with pytest.raises(UnknownTopicOrPartitionException, match=r"\(the writing process creates topics"):
                 view.reader(topics=["x"])
 
 
@@ -113,7 +113,7 @@ def test_a_full_disk_of_a_store(tmp_path: Path, disk: FaultyFiles) -> None:
     reader.poll()
     fill(disk)
     told = full(reader.commit)
-    assert "the commit of cursor 'billing' did not fit, and counts for nothing" in told
+    assert "the commit of cursor 'billing' did not fit, and has no effect" in told
     assert f"(free space in {tmp_path}: reads continue, and the next write tries again)" in told
     told = full(store.close)
     assert f"(the store of {tmp_path} is closed, but not cleanly: the appended records exist, and those" in told
@@ -157,7 +157,7 @@ def test_an_offset_behind_the_end_is_no_time(tmp_path: Path) -> None:
         for of in (topic, topic.partition(0)):
             with pytest.raises(OffsetOutOfRangeException, match=r"the log has \[0, 3\)$"):
                 list(of.records(4))
-            with pytest.raises(OffsetOutOfRangeException, match=r"\(start_time= takes a time in ms\)$"):
+            with pytest.raises(OffsetOutOfRangeException, match=r"\(start_time= accepts a time in ms\)$"):
                 list(of.records(1_700_000_000_000))
 
 

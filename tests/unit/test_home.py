@@ -48,5 +48,5 @@ def test_a_bucket_says_who_writes_to_it(tmp_path: Path) -> None:
     tiered(tmp_path / "store", tmp_path / "tier")
     with kafkalog.open(tmp_path / "tier", read_only=True) as bucket:
         for write in (lambda: bucket.topic("orders").partition(0).append(b""), lambda: bucket.create_topic("new")):
-            with pytest.raises(LogReadOnlyException, match="is only read: a store that is opened with remote= writes"):
+            with pytest.raises(LogReadOnlyException, match="can only be read: open a store with remote= to write"):
                 write()

@@ -55,7 +55,7 @@ def test_what_cannot_be_sent_in_time_is_told(tmp_path: Path) -> None:
     code = OPEN + "producer.send('t', b'x').add_done_callback(lambda future: time.sleep(30))"
     code += "\nimport kafkalog.engine.files.left_open as left\nleft.SEND_S = 0.2"
     done = python(code, tmp_path)
-    assert "What 1 of its producers held was not sent in time" in done.stderr
+    assert "The records that 1 of its producers held were not sent in time" in done.stderr
 
 
 def test_a_partition_that_was_opened_alone(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_read_only_store_refuses_as_well(cut: tuple[Path, int]) -> None:
     path, number = cut
     with (
         kafkalog.open(path, read_only=True) as store,
-        pytest.raises(KafkaStorageException, match=f"t-{number} has no folder"),
+        pytest.raises(KafkaStorageException, match=f"t-{number} has no directory"),
         store.reader(topics=["t"]) as reader,
     ):
         list(reader)

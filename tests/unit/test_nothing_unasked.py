@@ -154,13 +154,13 @@ def test_a_topic_that_is_away_is_not_made_again(away: Path) -> None:
         assert values(store, "other") == [b"here"]
         topic = store.create_topic("t", exist_ok=True)  # how a service starts
         for refused in (lambda: topic.append(b"lost?"), lambda: values(store, "t")):
-            with pytest.raises(KafkaStorageException, match=r"t-0 has no folder.*all directories"):
+            with pytest.raises(KafkaStorageException, match=r"t-0 has no directory.*all directories"):
                 refused()
         with pytest.raises(TopicExistsException):
             store.create_topic("t")
     with open_at(disks(away), read_only=True) as store:
         assert store.topics() == ["other", "t"]
-        with pytest.raises(KafkaStorageException, match="t-0 has no folder"):
+        with pytest.raises(KafkaStorageException, match="t-0 has no directory"):
             values(store, "t")
     come_back(away)
     with open_at(disks(away)) as store:

@@ -90,8 +90,14 @@ A, B, C = log(1, 100, (5, 0)), log(2, 120, (4, 0)), log(3, 90, (5, 0))
         ((B, C), said(leader=1), 3, "the leader, broker 1, is not here, and it is in sync", False),
         ((A, B, C), said(leader=-1, isr=(3,), elr=(1,)), 3, "no broker leads, and it is in sync", False),
         ((A, B), said(leader=-1, isr=(), elr=(2,)), 2, "no broker leads, and it may be elected", False),
-        ((A._replace(node_id=None),), said(leader=1), None, "nothing says whose directory it is", False),
-        ((B,), said(leader=1, isr=(1, 3)), 2, "no copy here is in sync (in sync are the brokers 1, 3)", True),
+        (
+            (A._replace(node_id=None),),
+            said(leader=1),
+            None,
+            "nothing says which broker the directory",
+            False,
+        ),
+        ((B,), said(leader=1, isr=(1, 3)), 2, "no copy here is in sync (the brokers in sync are 1, 3)", True),
     ],
 )
 def test_which_copy_is_read(

@@ -193,7 +193,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
     code, lines, err = run(str(root / "orders-0"), "-X", "retention.bytes=0")
     *segments, summary = lines
-    assert (code, "guessed: cleanup.policy, retention.ms: nothing beside the data says them" in err) == (0, True)
+    assert (code, "guessed: cleanup.policy, retention.ms: no settings are stored next to the data" in err) == (0, True)
     assert summary["sources"]["retention.bytes"] == "given"
     assert summary["sources"]["retention.ms"] == "guessed default"
     assert {line["kind"] for line in segments} == {"segment"}
@@ -209,7 +209,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out, err = capsys.readouterr()
     assert "retention.ms=86400000 (server.properties, unless the topic sets it)" in out
     assert "cleanup.policy=delete (guessed default)" in out
-    assert "the topic may have others: cleanup.policy, retention.ms, retention.bytes: nothing beside the data" in err
+    assert "the topic may have others: cleanup.policy, retention.ms, retention.bytes: no settings are stored" in err
     assert "--config" not in err
     assert invoke(["retain", str(root), "--config", str(properties), "--yes"]) == 2  # it may not count
     capsys.readouterr()

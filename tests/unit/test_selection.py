@@ -190,7 +190,7 @@ def test_values_are_decoded(store: Store) -> None:
     ("asked", "text"),
     [
         ({"start": dt.datetime(2026, 1, 1)}, "has no time zone"),
-        ({"start": "yesterday"}, "'yesterday' is no time"),
+        ({"start": "yesterday"}, "'yesterday' is not a time"),
         ({"start": 5, "end": 3}, "start 5 is after end 3"),
         ({"start": 5, "start_time": 3}, "found both start"),
         ({"key": 3}, "key: found int 3"),
@@ -237,7 +237,7 @@ def test_a_start_that_one_partition_has_not(store: Store) -> None:
         topic.read_arrow(1000)
     for place in ("start", "end"):  # milliseconds in the place of an offset
         for call in ("records", "read_arrow", "latest"):
-            with pytest.raises(OffsetOutOfRangeException, match=f"{place}_time= takes a time in ms"):
+            with pytest.raises(OffsetOutOfRangeException, match=f"{place}_time= accepts a time in ms"):
                 list(getattr(topic, call)(**{place: START_MS}))
     for read in (topic.partition(0).records, topic.read_arrow):  # the digits of a day; as text they are the day
         with pytest.raises(OffsetOutOfRangeException, match="write start='2026-11-20' for the day"):
@@ -452,7 +452,7 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
     ("asked", "text"),
     [
         ({"columns": ["value", "value"], "values": "text"}, "columns: found 'value' twice"),
-        ({"start_time": pd.NaT}, "start_time: found NaT, which is no time"),
+        ({"start_time": pd.NaT}, "start_time: found NaT, which is not a time"),
         ({"headers": [("a",)]}, "expected a name and a value"),
         ({"headers": [()]}, "expected a name and a value"),
         ({"key": "\ud800"}, "which UTF-8 cannot encode"),
@@ -464,7 +464,7 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
         ({"start_time": np.datetime64("NaT")}, "expected a datetime with a time zone"),
         ({"last": "5"}, "last: found str '5', expected a whole number from 0 on"),
         ({"last": -1}, "last: found -1, expected a whole number from 0 on"),
-        ({"where": pc.field("timestamp") > dt.datetime(2026, 11, 20)}, "has no time zone, expected one that has"),
+        ({"where": pc.field("timestamp") > dt.datetime(2026, 11, 20)}, "without a time zone, expected one with"),
         ({"where": pc.field("timestamp") > 5}, "has no kernel matching"),
         ({"where": "key = k1 or key = k2"}, "found 'or' in 'k1 or key = k2'"),
         ({"where": "offset >= 5 or offset < 2"}, "conditions are joined by `and`"),

@@ -252,7 +252,7 @@ def test_a_compacted_copy_is_fine(disks: list[Path]) -> None:
 def test_no_copy_is_in_sync(disks: list[Path], told: pytest.LogCaptureFixture) -> None:
     copy(disks[2], PLAIN, 40)
     metadata(disks[2], partition(), change(isr=[1, 2]))
-    with pytest.raises(IllegalStateException, match=r"no copy here is in sync \(in sync are the brokers 1, 2\)"):
+    with pytest.raises(IllegalStateException, match=r"no copy here is in sync \(the brokers in sync are 1, 2\)"):
         rows(disks[2])
     assert rows(disks[2], failOnDataLoss="false") == list(range(40))
     assert "records from there on may be missing" in told.text

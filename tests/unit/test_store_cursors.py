@@ -278,7 +278,7 @@ def test_kafkas_own_topics_are_read_and_not_listed(tmp_path: Path, read_only: bo
             commit("c")  # of a third one
             assert [each.topic for each in reader.poll(100, timeout_ms=10_000)] == ["__consumer_offsets"]
         with (
-            pytest.raises(UnknownTopicOrPartitionException, match="__consumer_offsets-0 was not made yet"),
+            pytest.raises(UnknownTopicOrPartitionException, match="__consumer_offsets-0 was not created yet"),
             look.reader(partitions=["__consumer_offsets-0"]),
         ):
             pass

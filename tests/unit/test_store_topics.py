@@ -474,7 +474,7 @@ def test_kafkas_own_topics(store: Store) -> None:
         lambda: store.delete_topic(GROUPS), lambda: store.create_topic(TRANSACTIONS, 3),
         lambda: store.add_partitions(GROUPS, 60),
     ):  # fmt: skip
-        with pytest.raises(InvalidTopicException, match="Kafka's own"):
+        with pytest.raises(InvalidTopicException, match="Kafka's internal topic"):
             call()
     with pytest.raises(TopicExistsException):
         store.create_topic(GROUPS)
@@ -516,7 +516,7 @@ def test_topics_of_open_log(tmp_path: Path) -> None:
         assert store.describe_topic("n") == ("n", 2, None, {}, False)
         topic = store.topic("t")
         assert topic.append(b"more", partition=3).offset == 1
-        with pytest.raises(KafkaStorageException, match=r"t-1 has no folder .*open the store with all directories"):
+        with pytest.raises(KafkaStorageException, match=r"t-1 has no directory .*open the store with all directories"):
             topic.append(b"x", partition=1)
         assert {topic.append(b"x" * STICKY_BYTES).partition for _ in range(40)} == {0, 3}  # what is there
         store.alter_topic("n", {"retention.ms": "-1"})
@@ -623,7 +623,7 @@ def test_without_one_of_its_directories_nothing_empty_takes_its_place(tmp_path: 
     with open_at(dirs[0]) as store:
         assert store.describe_topic("t") == info
         missing = next(number for number in range(4) if not before[f"t-{number}"].startswith(dirs[0]))
-        with pytest.raises(KafkaStorageException, match=f"t-{missing} has no folder"):
+        with pytest.raises(KafkaStorageException, match=f"t-{missing} has no directory"):
             store.topic("t").append(b"x", partition=missing)
         assert store.topic("t").append(b"x").partition != missing
     assert folders(*dirs) == before
@@ -1267,7 +1267,7 @@ def test_a_folder_of_an_absurd_number(tmp_path: Path, topic: str) -> None:
         store.delete_topic("well")
         if topic == "t":
             for read in (lambda: store.topic("t").append(b"x", partition=0), lambda: store.reader(topics=["t"])):
-                with pytest.raises(InvalidPartitionsException, match="a folder says that it has 2147483647"):
+                with pytest.raises(InvalidPartitionsException, match="a directory's name says that it has 2147483647"):
                     read()
     if topic == "t":
         with (

@@ -501,7 +501,7 @@ def test_what_gives_the_records_must_not_use_it(store: Store) -> None:
             yield b"2"
 
         txn.append_many("a", records())
-    with pytest.raises(IllegalStateException, match="just being changed"):
+    with pytest.raises(IllegalStateException, match="this thread is changing the transaction"):
         txn.append_many("a", (store.close() or b"1" for _ in range(1)))  # type: ignore[func-returns-value]
     txn.commit()
     assert committed(store, "a-0") == [b"1", b"2"] * 4

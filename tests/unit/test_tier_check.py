@@ -187,7 +187,7 @@ def test_nothing_is_restored_into_a_tier(run: Run, both: tuple[str, Path], tmp_p
     for yes in ([], ["--yes"]):
         result = run("tier", "restore", str(tier), str(tmp_path / target), *yes)
         assert result.code == 2
-        assert "one in the other" in result.err
+        assert "one inside the other" in result.err
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -308,7 +308,7 @@ def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) ->
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("other", "found nothing in the remote tier"), ("store/tier", "one in the")]
+    ("place", "said"), [("other", "found nothing in the remote tier"), ("store/tier", "one inside the")]
 )
 def test_a_dry_run_refuses_a_wrong_tier(
     run: Run, both: tuple[str, Path], tmp_path: Path, place: str, said: str

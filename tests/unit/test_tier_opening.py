@@ -176,7 +176,7 @@ def test_threads_wait_for_the_place_too(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_tier_and_a_directory_lie_apart(tmp_path: Path, store: str, tier: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    with pytest.raises(IllegalArgumentException, match="one in the other"):
+    with pytest.raises(IllegalArgumentException, match="one inside the other"):
         kafkalog.open(tmp_path / store, remote=tmp_path / tier)
     kafkalog.open(tmp_path / "a", remote=tmp_path / "a-tier").close()
 

@@ -137,7 +137,7 @@ def test_times_are_never_cut() -> None:
         1969, 12, 31, 23, 59, 58, tzinfo=UTC
     )
     for value in (2**63 - 1, "3000-01-01"):
-        with pytest.raises(RecordDeserializationException, match="whose range is smaller"):
+        with pytest.raises(RecordDeserializationException, match="which has a smaller range"):
             fields({"t": "timestamp[ns]"}, {"t": value})
 
 
@@ -154,20 +154,20 @@ def test_times_are_never_cut() -> None:
         (b'{"a": 1', "value: the JSON ends early, at byte 7"),
         (b'{"a": "x', "value: the JSON ends early, at byte 8"),
         (b'{"a": tr', "value: the JSON ends early, at byte 6"),
-        (b'{"x": 01}', "value: found 1} at byte 7, which is no JSON"),
-        (b'{"x": [1,]}', "value: found ]} at byte 9, which is no JSON"),
-        (b'{"x": 1 "a": 2}', 'value: found "a": 2} at byte 8, which is no JSON'),
-        (b'{"x": "\xff"}', "value: the text at byte 6 is no UTF-8"),
-        (b'{"a": "\xed\xa0\x80"}', "value: the text at byte 6 is no UTF-8"),
-        (b'{"x": "\\q"}', r'value: found \q"} at byte 7, which is no escape of JSON'),
-        (b'{"x": "\x01"}', "value: found '\\x01\"}' at byte 7, which is no JSON"),
-        (b'{"a": 1} {}', "value: found {} at byte 9, expected nothing behind the object"),
-        (b'{"x": ' + b"[" * 600, "value: more than 512 objects and arrays in each other, at byte 518"),
+        (b'{"x": 01}', "value: found 1} at byte 7, which is not JSON"),
+        (b'{"x": [1,]}', "value: found ]} at byte 9, which is not JSON"),
+        (b'{"x": 1 "a": 2}', 'value: found "a": 2} at byte 8, which is not JSON'),
+        (b'{"x": "\xff"}', "value: the text at byte 6 is not UTF-8"),
+        (b'{"a": "\xed\xa0\x80"}', "value: the text at byte 6 is not UTF-8"),
+        (b'{"x": "\\q"}', r'value: found \q"} at byte 7, which is not an escape of JSON'),
+        (b'{"x": "\x01"}', "value: found '\\x01\"}' at byte 7, which is not JSON"),
+        (b'{"a": 1} {}', "value: found {} at byte 9, expected nothing after the object"),
+        (b'{"x": ' + b"[" * 600, "value: more than 512 nested objects and arrays, at byte 518"),
         (b'{"a": 1.0}', "value, field 'a' at byte 6: found 1.0, expected int64, a whole number"),
-        (b'{"a": 9223372036854775808}', "found 9223372036854775808, expected int64, whose range is smaller"),
+        (b'{"a": 9223372036854775808}', "found 9223372036854775808, expected int64, which has a smaller range"),
         (b'{"a": true}', "value, field 'a' at byte 6: found true, expected int64"),
         (b'{"s": 5}', "value, field 's' at byte 6: found 5, expected string"),
-        (b'{"s": "\\ud800"}', r'at byte 6: found "\ud800", expected string, which has no half of a pair'),
+        (b'{"s": "\\ud800"}', r'at byte 6: found "\ud800", expected string, which cannot hold half'),
         (b'{"o": {"l": [1, {"t": "soon"}]}}', "field 'o.l[]' at byte 13: found 1, expected an object"),
         (b'{"o": {"l": [{"t": "soon"}]}}', "field 'o.l[].t' at byte 19: found \"soon\", expected timestamp[us"),
         (b'{"o": {"l": {}}}', "field 'o.l' at byte 12: found {}, expected an array"),
@@ -518,10 +518,10 @@ def test_the_schema_of_a_table_of_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "told"),
     [
-        ("int64", "1.5", r'found 1.5, expected int64, a whole number \(schema=\{"a": "float64"\} takes it'),
-        ("int32", "3000000000", r'schema=\{"a": "int64"\} takes it'),
-        ("timestamp", '"2026-01-01T00:00:00.123456789Z"', r'schema=\{"a": "timestamp\[ns\]"\} takes it'),
-        (["int64"], "[1.5]", 'the type "float64" takes it'),
+        ("int64", "1.5", r'found 1.5, expected int64, a whole number \(schema=\{"a": "float64"\} accepts it'),
+        ("int32", "3000000000", r'schema=\{"a": "int64"\} accepts it'),
+        ("timestamp", '"2026-01-01T00:00:00.123456789Z"', r'schema=\{"a": "timestamp\[ns\]"\} accepts it'),
+        (["int64"], "[1.5]", 'the type "float64" accepts it'),
         ("timestamp[ns]", '"2026-01-01T00:00:00.1234567891Z"', r'\(errors="null"'),
         ("decimal(5, 1)", "1.555", r'\(errors="null"'),
         ("int64", '"x"', r'\(errors="null"'),
@@ -535,7 +535,7 @@ def test_the_type_that_takes_it_is_named(kind: Any, value: str, told: str) -> No
 
 
 def test_errors_where_nothing_is_decoded() -> None:
-    with pytest.raises(IllegalArgumentException, match="errors: found 'null', and bytes are not decoded"):
+    with pytest.raises(IllegalArgumentException, match="errors: found 'null', but bytes are not decoded"):
         decoding(errors="null")
     assert decoding(errors="null", keys="text").schema is not None
     assert decoding(errors="raise").schema is not None
