@@ -197,7 +197,7 @@ def backup(
         if strict and report.findings:
             worst = report.findings[0]
             raise CorruptRecordException(
-                (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"found {worst.what}")
+                (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"the source is damaged: {worst.what}")
                 + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
                 path=worst.path,
                 position=worst.position or None,

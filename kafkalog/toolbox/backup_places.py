@@ -61,7 +61,7 @@ def refuse_one_in_other(source: str, target: str) -> None:
         where = "inside" if above == places[0] else "above"
         where = "the same directory as" if places[0] == places[1] else where
         raise IllegalArgumentException(
-            f"it is {where} the source {source}; expected a directory outside of it", path=target
+            f"the target is {where} the source {source}; expected a directory outside of it", path=target
         )
 
 

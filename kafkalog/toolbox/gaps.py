@@ -38,8 +38,7 @@ NOT_COMPACTED = (
 NOT_TRIMMED = "and retention and delete-records move that start along with the log start: files are missing"
 WITHOUT_LOG = (
     "an index without its .log file: the records of its segment are missing, unless a cleaner removed them (a backup "
-    "or a "
-    "replica may have them; opening the log deletes the index)"
+    "or a replica may have them; opening the log deletes the index)"
 )
 
 __all__ = [

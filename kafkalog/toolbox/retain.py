@@ -38,7 +38,7 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, w
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
 
-COMPACTED = "it is compacted: its oldest records may be the latest of their keys"
+COMPACTED = "it is compacted, so its oldest records may be the latest of their keys"
 COMPACTED_TOO = {  # by the rules, or not -> what to do instead
     True: "`kafkalog compact` makes it smaller; its rules also delete if you name it with "
     "-X cleanup.policy=compact,delete",

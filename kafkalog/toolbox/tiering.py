@@ -184,8 +184,8 @@ def _with_copied_sizes(
     if len(doubted) > ASKED_MOST:
         _log.warning(
             "the sizes of %d objects are not compared with their manifests, because these are more than %d: "
-            "`kafkalog tier "
-            "verify` compares them, and so does a list of fewer topics or partitions", len(doubted), ASKED_MOST,
+            "`kafkalog tier verify` compares them, and so does a list of fewer topics or "
+            "partitions", len(doubted), ASKED_MOST,
         )  # fmt: skip
         doubted.clear()
     with ThreadPoolExecutor(MANIFESTS_AT_ONCE, "kafkalog-remote-manifests") as pool:
