@@ -72,7 +72,7 @@ class Aimed(NamedTuple):
         if self.transactional_id is not None:
             return f"of the transactional id {self.transactional_id!r}"
         if self.producer_id is None:
-            return f"from offset {self.start_offset} on"
+            return f"that starts at offset {self.start_offset}"
         epoch = "" if self.producer_epoch is None else f" with epoch {self.producer_epoch}"
         return f"of producer id {self.producer_id}{epoch}"
 

@@ -1,11 +1,11 @@
 """Copies log directories consistently while they are written: by a store in any process, or by a running broker.
 
-What a backup is.  A directory with a copy of each log directory (`log-dir-1`, `log-dir-2` ...) and `manifest.json`,
+A backup is a directory with a copy of each log directory (`log-dir-1`, `log-dir-2` ...) and `manifest.json`,
 which names every file with its size and checksum (`backup_manifest`).  Each copy is a log directory itself, so every
 command that reads works on it.  The source is only read, and not locked.
 
-What is consistent.  The copy of each partition is a prefix of its log at one moment: the segments that a reader's view
-shows (`PartitionView`), the closed ones whole, the last one up to the end of its last whole batch.  A segment is taken
+Consistency.  The copy of each partition is a prefix of its log at one moment.  It has the segments that a reader's view
+shows (`PartitionView`): the closed ones whole, the last one up to the end of its last whole batch.  A segment is taken
 only if it is the file that the view saw, both before and after copying.  If retention, compaction or a truncation
 changed it in between, the view is refreshed; files that are copied already and unchanged stay.  If the last segment
 was written to during the copy, it is compared with its copy once more, which tells an append from a truncation.  The
@@ -197,7 +197,7 @@ def backup(
         if strict and report.findings:
             worst = report.findings[0]
             raise CorruptRecordException(
-                (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"found {worst.what}")
+                (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"the source is damaged: {worst.what}")
                 + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
                 path=worst.path,
                 position=worst.position or None,

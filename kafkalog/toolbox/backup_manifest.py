@@ -1,4 +1,4 @@
-"""What a backup consists of: `manifest.json`, which is written last and makes a directory a backup.
+"""The content list of a backup: `manifest.json`, which is written last and makes a directory a backup.
 
 It names every file with its size and CRC-32C, so that a restore or a later backup detects every changed file.  For
 files of closed segments it also has the source's inode, modification time and length, by which the next backup sees
@@ -26,7 +26,7 @@ __all__ = [
     "is_backup", "newest_backup", "read_manifest",
 ]  # fmt: skip
 
-PARTIAL_SUFFIX = ".kafkalog-partial"  # of a directory that is not complete yet; no other tool uses this suffix
+PARTIAL_SUFFIX = ".kafkalog-partial"  # marks an incomplete directory; no other tool uses this suffix
 VERSION = 1
 UINT_MAX = (1 << 32) - 1
 WHAT_TO_DO = "take another backup: the content of this one is unknown"

@@ -9,13 +9,13 @@ fit one moment T of `__transaction_state`:
   existed then: `backup` lists them again afterwards.  If there is none at all, no transaction is known.
 - A partition of records is measured before T and copied after T.  Its copy is truncated before the first batch that
   certainly came after T, among the batches after the measured end and after the last batch that certainly came before
-  T.  A batch certainly came after T if it is the marker of a transaction that T has open or does not know, or has
+  T.  A batch certainly came after T if it is the marker of a transaction that T has open or does not know.  So did
   records of a transaction that T does not have in this partition.  So everything that was there at T is in the copy,
   every transaction that T has decided is whole, and none is decided in one copy and open in another.
 - `__consumer_offsets` holds cursors, which must not point past the end of their partition's copy.  It is truncated as
-  early as possible: at the end measured before T, or after the last batch that certainly came before T (a marker of a
-  transaction that T has as completed, or a commit of one that T has decided).  So all records before a cursor were
-  appended before T, and the copies of records have them.
+  early as possible: at the end measured before T, or after the last batch that certainly came before T.  Such a batch
+  is a marker of a transaction that T has as completed, or a commit of one that T has decided.  So all records before a
+  cursor were appended before T, and the copies of records have them.
 
 A transaction differs from the next one of its id by its epoch: transaction version 2 raises it at every end (kafkalog,
 clients of Kafka 4).  Older clients keep theirs, so markers are counted there.  `__transaction_state` tells when, and in
@@ -82,7 +82,7 @@ class _End(NamedTuple):
 
 
 class Moment:
-    """What `__transaction_state` said at T.  `ends` maps each of its partitions to the end offset it had."""
+    """The content of `__transaction_state` at T.  `ends` maps each of its partitions to the end offset it had."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Moment:
         if row["attributes"] & CONTROL_FLAG:
             return _when_marked(ends, producer_id, int(row["max_timestamp"]), passed)
         if not is_there or (is_decided and passed.get(producer_id, 0) == len(ends)):
-            return When.AFTER  # of the next transaction; the previous one's marker comes after its records
+            return When.AFTER  # belongs to the next transaction; the previous one's marker comes after its records
         return When.BEFORE if is_decided else When.EITHER
 
     def _ends_in(self, producer_id: int, partition: TopicPartition) -> list[_End]:
@@ -208,7 +208,7 @@ def _when_marked(ends: Sequence[_End], producer_id: int, time_ms: int, passed: d
     if place == len(ends):
         return When.AFTER
     if time_ms < ends[place].prepared_ms:
-        return When.BEFORE  # of an end that is no longer known
+        return When.BEFORE  # the marker of an end that is no longer known
     passed[producer_id] = place + 1
     # a missing marker is written again after the restore
     return When.EITHER if ends[place].completed_ms is None else When.BEFORE

@@ -336,8 +336,8 @@ class PartitionCopy:
     # --- the check -----------------------------------------------------------------------------------
 
     def _checked(self, all_bases: Sequence[int], count: int) -> list[BackedSegment]:
-        """Checks the copies of the first `count` segments; returns what each holds.  What seems damaged is copied and
-        checked a second time."""
+        """Checks the copies of the first `count` segments; returns what each holds.  Segments that seem
+        damaged are copied and checked a second time."""
         bases = all_bases[:count]
         gaps = self._gaps(all_bases)
         self._missing.clear()

@@ -61,13 +61,13 @@ def refuse_one_in_other(source: str, target: str) -> None:
         where = "inside" if above == places[0] else "above"
         where = "the same directory as" if places[0] == places[1] else where
         raise IllegalArgumentException(
-            f"it is {where} the source {source}; expected a directory outside of it", path=target
+            f"the target is {where} the source {source}; expected a directory outside of it", path=target
         )
 
 
 def partial_path(target: str, sources: Iterable[str], files: Files) -> str:
-    """Returns the directory in which a copy is made before it is renamed to `target`.  What an earlier copy left there
-    is removed first.
+    """Returns the directory in which a copy is made before it is renamed to `target`.  Anything that an earlier copy
+    left there is removed first.
     Raises IllegalArgumentException if it is, is in, or contains one of the directories that are read, or if a process
     has or had it open as a log directory."""
     path = target + PARTIAL_SUFFIX
@@ -87,7 +87,7 @@ def made_whole(target: str, partial: str, check: Callable[[], None], files: File
     """Renames what is made in `partial` meanwhile to `target` in one step; removes it all if that fails.
 
     `check` refuses the target; it is called again under the lock.  Raises LogDirLockedException if another process
-    makes a copy there.  What a killed process left is removed first."""
+    makes a copy there.  Leftovers of a killed process are removed first."""
     files.mkdirs_synced(parent_dir(target))
     with files.lock(f"{partial}.lock"):
         check()

@@ -118,8 +118,7 @@ def left_alone(
             found[partition] = Reason(
                 "unknownPolicy",
                 f"its cleanup.policy is unknown ({settings.why_unknown(partition.topic)}){trace}: name the topic and "
-                "give "
-                "-X cleanup.policy=compact to set it",
+                "give -X cleanup.policy=compact to set it",
             )
         elif not config.compact:
             found[partition] = Reason("policy", f"its cleanup.policy is {policy_of(config)}")

@@ -1,7 +1,7 @@
 """How far a partition is compacted and what comes next, read from files; the directory may be another process's.
 
-The rules are the cleaner's (`cleaner.to_clean`), applied to what files say of a log.  What a running cleaner has found
-about a partition (that it is uncleanable, for example) is in no file.  Only reads, takes no lock.
+The rules are the cleaner's (`cleaner.to_clean`), applied to what files say of a log.  Findings of a running cleaner
+(that a partition is uncleanable, for example) are in no file.  Only reads, takes no lock.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from kafkalog.toolbox.words import span
 
 
 class Reason(NamedTuple):
-    """Why a part of a partition, or all of it, is not compacted: a word for programs, a sentence, the offset from which
-    it holds, and when it ends (ms since 1970), if that is known."""
+    """Why a part of a partition, or all of it, is not compacted.
+
+    `what` is a word for programs, `text` a sentence.  `offset` is where the part begins, and `until_ms` is when the
+    reason ends (ms since 1970), if that is known."""
 
     what: str
     text: str

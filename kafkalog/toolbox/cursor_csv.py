@@ -46,12 +46,12 @@ def read_plans(text: str, groups: Sequence[str], path: str) -> dict[str, dict[To
             continue
         wide = wide or len(row)
         if len(row) != wide or wide not in (3, 4):
-            _refuse(path, number, f"the line has {len(row)} values; expected {_expected(wide)}")
+            _refuse(path, number, f"it has {len(row)} values; expected {_expected(wide)}")
         if wide == 3 and len(groups) != 1:
             _refuse(
                 path,
                 number,
-                "the line names no group; expected group,topic,partition,offset unless exactly one --group is given",
+                "it names no group; expected group,topic,partition,offset unless exactly one --group is given",
             )
         group = row[0] if wide == 4 else groups[0]
         topic, partition, offset = row[-3:]

@@ -106,7 +106,7 @@ class GroupCursors(NamedTuple):
 
     @property
     def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, by partition."""
+        """The committed offsets of the group, by partition."""
         return {each.partition: each.committed for each in self.cursors if each.committed is not None}
 
     @property
@@ -128,7 +128,7 @@ class CursorLook:
     Raises:
         KafkalogError: A directory cannot be listed, as for `kafkalog.list_partitions`.
 
-    What could not be read is in `findings`, the groups are in `groups` by name.
+    `groups` has the groups by name, and `findings` has what could not be read.
 
     Example:
         >>> from kafkalog.toolbox.cursors import CursorLook

@@ -1,9 +1,10 @@
 """The deep part of a verification: records, sequences, transactions, snapshots and epochs are checked against the log.
 
 It gets every valid batch of one partition in order.  Compaction and retention leave gaps, so only what neither can
-explain is a finding: a count that is not the number of records, a sequence that goes back, an aborted transaction that
-its index does not name, an open transaction that only a snapshot has, an epoch that the checkpoint lacks.  Before the
-log start nothing is checked about producers: an open forgets producers without later records, and they start again.
+explain is a finding.  Such a finding is a count that is not the number of records, or a sequence that goes back.  So is
+an aborted transaction that its index does not name, an open transaction that only a snapshot has, or an epoch that the
+checkpoint lacks.  Before the log start nothing is checked about producers: an open forgets producers without later
+records, and they start again.
 """
 
 from __future__ import annotations

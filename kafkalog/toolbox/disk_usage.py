@@ -60,7 +60,7 @@ _BY_SUFFIX = (
     (names.TXN_INDEX_FILE_SUFFIX, "transaction indexes"),
     (names.PRODUCER_SNAPSHOT_FILE_SUFFIX, "producer snapshots"),
 )
-_BLOCK_BYTES = 4096  # of most file systems: the rest of a file's last block is not preallocated
+_BLOCK_BYTES = 4096  # the usual block size: the rest of a file's last block is not preallocated
 
 
 @dataclass

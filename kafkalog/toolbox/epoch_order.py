@@ -15,7 +15,7 @@ import numpy as np
 from kafkalog.engine.files import Files
 from kafkalog.engine.format.batch import LOG_OVERHEAD, declared_size
 
-LEADER_EPOCH_AT = LOG_OVERHEAD  # of magic 2
+LEADER_EPOCH_AT = LOG_OVERHEAD  # position in a batch of magic 2
 NO_EPOCH = -1
 
 

@@ -141,8 +141,7 @@ def explain(
         if entry.segment.lost_times:
             explanation.findings.append(
                 f"{entry.segment.path}: its time index is empty although its records have timestamps: retention uses "
-                "the "
-                f"file's modification time instead ({command('reindex', log_dir, partition, '--yes')} repairs it)"
+                f"the file's modification time instead ({command('reindex', log_dir, partition, '--yes')} repairs it)"
             )
     return explanation
 
@@ -238,8 +237,7 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, 
             Reason(
                 "highWatermark",
                 f"the high watermark {left.high_watermark} is before {whose} end {held.end_offset}: no segment is "
-                "deleted "
-                "before all replicas have it",
+                "deleted before all replicas have it",
                 behind,
             )
         ]
@@ -280,8 +278,7 @@ def _reason(
                 "size",
                 f"without it and older segments the log would have {upto.bytes_without} bytes, and "
                 f"{lead}retention.bytes keeps {config.retention_bytes}: it is deleted after {missing} more bytes, or "
-                "with "
-                f"{lead}retention.bytes={config.retention_bytes - missing}",
+                f"with {lead}retention.bytes={config.retention_bytes - missing}",
                 after_bytes=missing,
             )
         case Rule.TIME:

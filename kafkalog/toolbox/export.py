@@ -109,11 +109,11 @@ class ExportedFile(NamedTuple):
 
 @dataclass
 class ExportReport:
-    """What was written so far, even if an error ended the export; `lost` is what damage kept out of it."""
+    """The result of an export, up to an error if one ended it.  `lost` lists what damage kept out."""
 
     files: list[ExportedFile] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
-    unread: list[Finding] = field(default_factory=list)  # what could not be read, and is therefore left out
+    unread: list[Finding] = field(default_factory=list)  # unreadable files, whose records are left out
 
     @property
     def records(self) -> int:
@@ -290,7 +290,7 @@ def _checked(options: ExportOptions) -> str:
 
 
 class _Export:
-    """What all files of one export have in common."""
+    """The common part of all files of one export."""
 
     def __init__(
         self,

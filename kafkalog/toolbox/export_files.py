@@ -42,7 +42,7 @@ class WholeFile:
         self.path = path
         self.temporary = os.path.join(parent_dir(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
         self.size = 0
-        self.crc32c = 0  # of everything written
+        self.crc32c = 0  # covers everything written
         self.closed = False
 
     def __enter__(self) -> WholeFile:

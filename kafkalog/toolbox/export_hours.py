@@ -57,7 +57,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Layout:
-    """What all files of a target have in common."""
+    """The options that all files of a target have in common."""
 
     headers: bool = False
     isolation: str = "read_uncommitted"

@@ -28,7 +28,7 @@ WITNESSES_MAX = 16  # how many are tried: compaction removes some, but not all
 
 @dataclass(frozen=True)
 class LogId:
-    """What identifies a log: its directory, and the `topic_id` of partition.metadata (None if there is none)."""
+    """The identity of a log: its directory, and the `topic_id` of partition.metadata (None if there is none)."""
 
     log_dir: str
     topic_id: str | None

@@ -38,8 +38,7 @@ NOT_COMPACTED = (
 NOT_TRIMMED = "and retention and delete-records move that start along with the log start: files are missing"
 WITHOUT_LOG = (
     "an index without its .log file: the records of its segment are missing, unless a cleaner removed them (a backup "
-    "or a "
-    "replica may have them; opening the log deletes the index)"
+    "or a replica may have them; opening the log deletes the index)"
 )
 
 __all__ = [
@@ -89,7 +88,7 @@ class Gaps:
         """Returns the gap between the segment `before`, whose batches end at `next_offset`, and the one at `base`, or
         None.
 
-        What is missing below `told_up_to` was reported already.  Before the first segment (`before` is None) only
+        Missing offsets below `told_up_to` were reported already.  Before the first segment (`before` is None) only
         offsets are missed that an index or `began` names, because retention deletes what was there."""
         first = max(next_offset, told_up_to)
         alone = [each for each in self._alone if first <= each < base]

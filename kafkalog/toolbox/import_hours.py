@@ -34,7 +34,7 @@ __all__ = ["Imported", "has_records", "import_partition"]
 
 BATCH_BYTES = 256 << 10
 READ_ROWS = 16_384
-READ_BYTES = 4 << 20  # of rows of one row group, estimated by the average row
+READ_BYTES = 4 << 20  # read at once from a row group, estimated by the average row
 CHECK_BYTES = 1 << 20
 EPOCH = 0
 

@@ -36,7 +36,7 @@ class IndexCheck:
         self._log_bytes = min(files.stat(names.log_file(directory, base_offset)).size, SEGMENT_FILE_BYTES_MAX)
         self._unread: set[str] = set()
         self.remarks: list[tuple[str, str]] = []  # (path, text): may be in order, but is better repaired
-        self._last_position = 0  # of a batch
+        self._last_position = 0  # where the last batch begins
         self._end = 0  # after the last batch, or damage
         self.next_offset = base_offset  # after the last batch
         self._grows = True  # the entries of the offset index increase

@@ -2,7 +2,7 @@
 
 The result is the JSON that org.apache.kafka.tools.LogDirsCommand prints after its two greeting lines, with keys in the
 same order.  As in UnifiedLog.size, a partition's size is that of its segments' logs, without indexes and preallocated
-bytes.  offsetLag is 0, except for a `-future` copy, which lags behind its source, and for a replica whose end is before
+bytes.  The offsetLag is 0, with two exceptions: a `-future` copy lags behind its source, and a replica may end before
 its high watermark.  Only reads, takes no lock.
 """
 

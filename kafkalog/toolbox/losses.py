@@ -2,7 +2,7 @@
 
 A damaged batch counts as its header says, if that agrees with its neighbours.  Otherwise the gap in the offsets is the
 most that can have been there, and the times are those of the batches before and after it.  If nothing comes after it,
-the time index may still name a later record.  What none of these tells is None, or -1 for a time.
+the time index may still name a later record.  A number that none of these tells is None, and a time is -1.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Losses:
         self._partition = names.parse_topic_partition_name(directory)
         self._directory = directory
         self._files = files
-        self.last_timestamp = -1  # of the last good batch
+        self.last_timestamp = -1  # the last good batch's
 
     def passed(self, table: np.ndarray) -> None:
         """Notes good batches, in order."""

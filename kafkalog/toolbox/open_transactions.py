@@ -79,7 +79,7 @@ class PartitionTransactions:
 
 
 class _Seen(NamedTuple):
-    """What has been seen of one open transaction."""
+    """The part of one open transaction that has been read."""
 
     producer_epoch: int
     first_offset: int

@@ -79,11 +79,11 @@ class Recovered:
     lost_records: int = 0  # at most: a damaged batch counts by its header, or by the gap in the offsets
     error: KafkalogError | None = None  # the partition does not open
     unread: Finding | None = None  # the file that cannot be read, if that is the cause
-    lost: list[LostRange] = field(default_factory=list)  # what each truncation removes, with its times
+    lost: list[LostRange] = field(default_factory=list)  # the records that each truncation removes, with their times
     # offsets that were flushed and are missing; a recovery forgets that they were flushed
     lost_end: Finding | None = None
     missing: list[Finding] = field(default_factory=list)  # segments that were missing before
-    missing_records: int = 0  # of `lost_records`, those of such segments, as far as is known
+    missing_records: int = 0  # the part of `lost_records` in such segments, as far as is known
     beside: list[Finding] = field(default_factory=list)  # files of the directory that cannot be read and count as empty
     # whole segments before it were not checked, because they are before the recovery point
     unread_below: int | None = None
@@ -99,7 +99,7 @@ class _CutWatch(Watch):
         self.cuts: list[Cut] = []
         self.damages: list[Damage] = []
         self.lost: list[LostRange] = []
-        self.missing: list[LostRange] = []  # what was missing before
+        self.missing: list[LostRange] = []  # already missing before
         self._progress = progress
         self._looking = False
 

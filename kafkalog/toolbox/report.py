@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SECOND_LOOK_S = 0.05  # by then a running write, roll or deletion is done
-MOST_FINDINGS = 100  # of one kind, in one slice of a log or in one index
+MOST_FINDINGS = 100  # the most of one kind, in one slice of a log or in one index
 TOO_LARGE = f"expected at most {SEGMENT_FILE_BYTES_MAX} in one file of a segment"
 
 

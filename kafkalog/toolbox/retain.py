@@ -38,7 +38,7 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, w
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
 
-COMPACTED = "it is compacted: its oldest records may be the latest of their keys"
+COMPACTED = "it is compacted, so its oldest records may be the latest of their keys"
 COMPACTED_TOO = {  # by the rules, or not -> what to do instead
     True: "`kafkalog compact` makes it smaller; its rules also delete if you name it with "
     "-X cleanup.policy=compact,delete",
@@ -58,7 +58,7 @@ class Going(NamedTuple):
 
 @dataclass
 class Choice:
-    """What is deleted of one partition: its oldest segments, so that the log starts at `new_start`."""
+    """The oldest segments of one partition, which are deleted, so that the log starts at `new_start`."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -78,7 +78,7 @@ class Choice:
 
 @dataclass
 class Plan:
-    """What is deleted of a directory.
+    """The segments and directories to delete in a log directory.
 
     `missing` are bytes of the requested ones that cannot be freed.  `free` are the bytes of its file system that were
     free before, if some were requested.  `due` is when time deletes the next segment of a partition by the rules, in ms

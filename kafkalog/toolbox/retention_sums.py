@@ -62,7 +62,7 @@ class RetentionSums:
             sums.going_partitions.add(facts.partition.partition)
             sums.going_segments += len(going)
             sums.going_bytes += sum(segment.size for segment in going)
-            # Of a tiered log only the disk loses them.
+            # A tiered log still has them in the tier.
             sums.going_offsets += 0 if told.is_local else max(0, going[-1].end_offset - facts.log_start_offset)
             sums.largest_timestamp = max(sums.largest_timestamp, *(segment.largest_timestamp for segment in going))
         for entry in told.segments:

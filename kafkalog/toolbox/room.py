@@ -62,8 +62,7 @@ def change_making_room(
                 error.hint = (
                     f"{partition} needs a little space in {log_dir} to be opened for writing, changed and closed, and "
                     f"{'no' if not going else 'no other'} whole segment of it is to be deleted; kafkalog retain "
-                    f"{log_dir} "
-                    "--target-free BYTES --yes deletes the oldest segments of all partitions"
+                    f"{log_dir} --target-free BYTES --yes deletes the oldest segments of all partitions"
                 )
                 raise
         if not has_looked:

@@ -3,9 +3,9 @@
 After damage, copying continues at the next batch that its CRC proves, also after blocks that the disk cannot read.  A
 file that cannot be read at all is reported as lost, and the others are copied.  Offsets are kept, so lost records leave
 a gap, as compaction does.  A gap between two segments is a loss too: a file is missing.  In a log that may have been
-compacted it is a loss only if an index of the missing segment still exists; otherwise a note reports it.  What no CRC
-covers is judged by its neighbours: a batch is left out if its offsets do not fit between them, or if its magic is
-unknown.  Indexes are built for what was copied.  The topic id, the log start and the topics' settings are copied.
+compacted it is a loss only if an index of the missing segment still exists; otherwise a note reports it.  Fields that
+no CRC covers are judged by the neighbours: a batch is left out if its offsets do not fit between them, or if its magic
+is unknown.  Indexes are built for what was copied.  The topic id, the log start and the topics' settings are copied.
 Leader epochs that go back are repaired (`epoch_order`).  An open of the new directory, also by Kafka, finds no
 clean-shutdown marker and rebuilds epochs and producer state.
 """
@@ -109,7 +109,7 @@ def salvage(
         progress: Called with the number of bytes just copied.
 
     Returns:
-        A `SalvageReport`.  What cannot be read of the source is in its `lost`.
+        A `SalvageReport`.  Its `lost` lists what cannot be read of the source.
 
     Raises:
         IllegalArgumentException: The target is not empty, or is in the source.
@@ -250,7 +250,7 @@ class _Salvage:
         self._may_be_compacted = may_be_compacted
         self._around = around
         self.begins_later = True  # its epochs may begin before its first segment
-        self._told_up_to = 0  # what is missing below this offset was reported
+        self._told_up_to = 0  # missing offsets below this one were reported
         self._has_told_end = False
         self._before: int | None = None  # the segment before the current one
 

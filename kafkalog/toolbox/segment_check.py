@@ -56,7 +56,7 @@ class SegmentCheck:
         self.tells_gaps = False  # a gap is a finding even if no index names what was there
         self.gaps: Gaps | None = None  # reports gaps with what is lost
         self._before: int | None = None  # the segment checked last
-        self._told_up_to = 0  # what is missing below this offset was reported
+        self._told_up_to = 0  # missing offsets below this one were reported
         self.told_end = False  # a finding says that the end of the last checked segment is unknown
         self.tells_unread = False  # reports an unreadable file as a finding; otherwise its error is raised
         self._around = False  # read the segment's log around blocks that the disk cannot read

@@ -1,7 +1,7 @@
 """Works on remote tiers from outside: lists segments, restores them to a directory, and finds unknown objects.
 
-A tier is read through its layout (`kafkalog.engine.remote`).  What a directory's `__remote_log_metadata` says of it is
-read if the directory has it.  Only `remove` deletes, and only what `orphans` found.
+A tier is read through its layout (`kafkalog.engine.remote`).  A directory's `__remote_log_metadata` is read
+if the directory has it.  Only `remove` deletes, and only what `orphans` found.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def _with_copied_sizes(
     if len(doubted) > ASKED_MOST:
         _log.warning(
             "the sizes of %d objects are not compared with their manifests, because these are more than %d: "
-            "`kafkalog tier "
-            "verify` compares them, and so does a list of fewer topics or partitions", len(doubted), ASKED_MOST,
+            "`kafkalog tier verify` compares them, and so does a list of fewer topics or "
+            "partitions", len(doubted), ASKED_MOST,
         )  # fmt: skip
         doubted.clear()
     with ThreadPoolExecutor(MANIFESTS_AT_ONCE, "kafkalog-remote-manifests") as pool:
@@ -598,8 +598,8 @@ class _Copies:
         return self._source.storage.log_parts(metadata, begin, end)
 
     def _opened(self, path: str) -> tuple[File, int]:
-        """Opens a log; also returns how much of it is copied.  Of a truncated object that is all that can be read,
-        which is a finding."""
+        """Opens a log; also returns how much of it is copied.  A truncated object is copied as far as it can be
+        read, which is a finding."""
         source, storage = self._source, self._source.storage
         metadata = source.metadata_of(path)
         if metadata is not None and (source.has_metadata or storage.has_manifests):
@@ -707,7 +707,7 @@ def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = 
             listed = metadata.list_remote_log_segments(full)
             known = {each.remote_log_segment_id.id: each.state for each in listed} if listed else None
         doubted = [each for each in segments if each.id not in damaged and _why(each, known) is not None]
-        if doubted:  # what was listed too early may be complete or deleted by now
+        if doubted:  # objects that were listed too early may be complete or deleted by now
             again = {each.id: each for each in storage.segments_of(full)}
             doubted = [again[each.id] for each in doubted if each.id in again]
         for each in doubted:

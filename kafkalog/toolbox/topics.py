@@ -36,7 +36,7 @@ class TopicRow:
     partitions: list[int] = field(default_factory=list)
     log_dirs: list[str] = field(default_factory=list)
     segments: int = 0
-    bytes: int = 0  # of .log files
+    bytes: int = 0  # in .log files
     offsets: int = 0  # log end minus log start, over all partitions
     contents: Contents = field(default_factory=Contents)
     topic_ids: list[str] = field(default_factory=list)
@@ -185,7 +185,7 @@ def _tell_odd(found: Folders, result: Topics) -> None:
 
 
 class _Part(NamedTuple):
-    """What one partition adds to its topic's row; `unread` maps paths to bytes that are no batches."""
+    """The numbers that one partition adds to its topic's row; `unread` maps paths to bytes that are no batches."""
 
     contents: Contents
     segments: int

@@ -111,7 +111,7 @@ class TransactionCheck:
             limit: The last offset that it may have.
 
         Returns:
-            What is wrong with its index, and the entries that the index should have.
+            The findings about its index, and the entries that the index should have.
         """
         findings = []
         right = {(entry.producer_id, entry.last_offset): entry for entry in self._made}

@@ -102,7 +102,7 @@ def test_files_that_are_cut_longer_or_gone(tmp_path: Path) -> None:
         with pytest.raises(CorruptRecordException, match=f"found {len(other)} bytes .* expected {len(data)} with"):
             records_of(target, tmp_path / "back")
     path.unlink()
-    with pytest.raises(NoSuchFileException, match="a file of the export is gone"):
+    with pytest.raises(NoSuchFileException, match="a file of the export no longer exists"):
         records_of(target, tmp_path / "back")
 
 
@@ -307,7 +307,7 @@ def test_a_broken_note_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
         fill(root, partition, 10)
     rows = {row.topic: row for row in jobs.export(spark, root, target).collect()}
     assert str(note) in rows["a"].error
-    assert "the next export makes what it names anew" in rows["a"].error
+    assert "the next export writes its files again" in rows["a"].error
     assert (rows["a"].start_offset, rows["b"].error, rows["b"].records) == (None, None, 10)
     note.unlink()
     assert [(row.topic, row.records) for row in jobs.export(spark, root, target).collect()] == [("a", 30)]

@@ -61,11 +61,11 @@ CASES = [
     ("its last record compacted away, or damaged", "/a", None, 0, 50, Record(gone=(19,)), None),
     ("deleted up to its end", "/a", None, 20, 50, Record(), None),
     ("moved to another disk", "/b", None, 0, 50, Record(), None),
-    ("ends earlier", "/a", None, 0, 19, Record(), "found its end at offset 19, expected 20 or more"),
-    ("empty", "/a", None, 0, 0, Record(), "found its end at offset 0, expected 20 or more"),
-    ("cut, and grown again", "/a", None, 0, 50, Record("w"), "found another record at offset 19 than was exported"),
-    ("the same, but its last is gone", "/a", None, 0, 50, Record("w", gone=(19,)), "found another record at offset 9"),
-    ("elsewhere, with nothing in common", "/b", None, 20, 50, Record(), "found the directory /b, expected /a"),
+    ("ends earlier", "/a", None, 0, 19, Record(), "its log end offset is 19; expected 20 or more"),
+    ("empty", "/a", None, 0, 0, Record(), "its log end offset is 0; expected 20 or more"),
+    ("cut, and grown again", "/a", None, 0, 50, Record("w"), "its record at offset 19 is not the exported one"),
+    ("the same, but its last is gone", "/a", None, 0, 50, Record("w", gone=(19,)), "its record at offset 9 is not"),
+    ("elsewhere, with nothing in common", "/b", None, 20, 50, Record(), "its directory is /b; expected /a"),
 ]
 
 
@@ -88,7 +88,7 @@ def test_topic_ids_are_compared(target: str) -> None:
     ids = ["A" * 21 + "Q", "B" * 21 + "Q"]
     notes = noted(target, T0)
     settle_log(target, T0, LogNow(LogId("/a", ids[0]), 0, 20), notes, Record())  # it has got one
-    with pytest.raises(IllegalArgumentException, match=f"found the topic id {ids[1]}, expected {ids[0]}"):
+    with pytest.raises(IllegalArgumentException, match=f"its topic id is {ids[1]}; expected {ids[0]}"):
         settle_log(target, T0, LogNow(LogId("/a", ids[1]), 0, 20), notes, Record())
     settle_log(target, T0, LogNow(LogId("/b", ids[0]), 20, 20), notes, Record())  # a replica, all deleted
     settle_log(target, T0, LogNow(LogId("/b", ids[1]), 0, 0), [], Record())  # nothing was exported of the first
@@ -141,7 +141,7 @@ def test_a_topic_made_again_is_told_and_others_go_on(spark: Any, tmp_path: Path,
     with kafkalog.open_log(root, "other-0") as log:
         log.append(b"2")
     rows = _rows(jobs, spark, root, target)
-    assert "found the topic id" in rows["t"].error
+    assert "its topic id is" in rows["t"].error
     assert rows["t"].files == []
     assert (rows["other"].error, rows["other"].records) == (None, 1)
     shutil.rmtree(target / "topic=t")
@@ -162,11 +162,11 @@ def test_a_log_that_was_cut_and_another_directory_are_told(spark: Any, tmp_path:
             for number in range(100):
                 log.append(b"%s %d" % (root.name.encode(), number))
     jobs.export(spark, roots[0], tmp_path / "lake")
-    assert "found another record at offset 99" in _rows(jobs, spark, roots[1], tmp_path / "lake")["t"].error
+    assert "its record at offset 99 is not" in _rows(jobs, spark, roots[1], tmp_path / "lake")["t"].error
     with kafkalog.open_log(roots[0], "t-0") as log:
         log.truncate(50)
-    assert "found its end at offset 50, expected 100" in _rows(jobs, spark, roots[0], tmp_path / "lake")["t"].error
+    assert "its log end offset is 50; expected 100" in _rows(jobs, spark, roots[0], tmp_path / "lake")["t"].error
     with kafkalog.open_log(roots[0], "t-0") as log:
         for number in range(80):
             log.append(b"%d" % number)
-    assert "found another record at offset 99" in _rows(jobs, spark, roots[0], tmp_path / "lake")["t"].error
+    assert "its record at offset 99 is not" in _rows(jobs, spark, roots[0], tmp_path / "lake")["t"].error

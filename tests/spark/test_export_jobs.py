@@ -147,7 +147,7 @@ def test_export_of_committed_records(spark: Any, jobs: Any, root: Path, tmp_path
     values = {bytes(row.value) for row in spark.read.parquet(str(tmp_path / "lake")).select("value").collect()}
     assert b"committed" in values
     assert b"aborted" not in values
-    with pytest.raises(IllegalArgumentException, match="found an export with headers=False, isolation=read_committed"):
+    with pytest.raises(IllegalArgumentException, match="the target has an export with headers=False, isolation=read_committed"):
         jobs.export(spark, root, tmp_path / "lake", ["t-0"])
 
 
@@ -192,7 +192,7 @@ def test_import_refuses_resumes_and_keeps_holes(spark: Any, jobs: Any, tmp_path:
     assert [record[:3] for record in records(back, "t-0")] == here
     assert row.end_offset == here[-1][0] + 1
     (row,) = jobs.import_(spark, target, back).collect()
-    assert "has records already" in row.error
+    assert "already has records" in row.error
     fill(root, "t-0", 20)
     jobs.export(spark, root, target)
     (row,) = jobs.import_(spark, target, back, resume=True).collect()
@@ -200,7 +200,7 @@ def test_import_refuses_resumes_and_keeps_holes(spark: Any, jobs: Any, tmp_path:
     assert [record[:3] for record in records(back, "t-0")] == [record[:3] for record in records(root, "t-0")]
     with pytest.raises(UnknownTopicOrPartitionException, match="no topic or partition x in the export"):
         jobs.import_(spark, target, back, ["x"])
-    with pytest.raises(IllegalArgumentException, match="found no export"):
+    with pytest.raises(IllegalArgumentException, match="the directory has no export"):
         jobs.import_(spark, root, back)
     with pytest.raises(IllegalArgumentException, match="compression is 'br'"):
         jobs.import_(spark, target, back, compression="br")

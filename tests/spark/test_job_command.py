@@ -126,7 +126,7 @@ def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
         (["compact", "{root}", "-X", "cleanup.policy=compact"], "expected the topics"),
         (["compact", "{root}", "--by-shuffle"], "--by-shuffle does one partition"),
         (["export", "{root}", "--to", "{nothing}", "--conf", "x"], "has no '='"),
-        (["import", "{root}", "{nothing}"], "found no export"),
+        (["import", "{root}", "{nothing}"], "the directory has no export"),
     ],
 )
 def test_usage(tmp_path: Path, argv: list[str], text: str) -> None:

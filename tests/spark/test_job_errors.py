@@ -388,7 +388,7 @@ def test_an_import_that_is_refused_leaves_the_directory_clean(spark: Any, jobs: 
     fill(tmp_path / "logs", "t-0", 20)
     jobs.export(spark, tmp_path / "logs", tmp_path / "lake")
     (row,) = jobs.import_(spark, tmp_path / "lake", tmp_path / "logs").collect()
-    assert "has records already, up to offset 19 (resume appends what lies behind them)" in row.error
+    assert "already has records up to offset 19 (use resume to append the records after them)" in row.error
     assert is_clean(tmp_path / "logs")
 
 

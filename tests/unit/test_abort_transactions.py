@@ -189,7 +189,7 @@ def test_an_abort_that_was_decided_is_carried_out(crashed: Path, monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             abort(plan)
     assert KnownTransactions(str(crashed)).by_id["job"].state == "PrepareAbort"
-    with pytest.raises(InvalidTxnStateException, match="has gone on: its state is PrepareAbort"):
+    with pytest.raises(InvalidTxnStateException, match="has changed since the plan was made: its state is now PrepareAbort"):
         abort(plan)
     again = plan_abort(str(crashed), [TopicPartition("out", 0)], Aimed(transactional_id="job"))
     assert set(again.partitions) == set(plan.partitions)
@@ -208,7 +208,7 @@ def test_a_commit_that_was_decided_is_no_abort(crashed: Path, monkeypatch: pytes
     )
     monkeypatch.setattr(abort_transactions, "KnownTransactions", lambda *_, **__: read)
     for aimed in (Aimed(transactional_id="job"), Aimed(producer_id=metadata.producer_id)):
-        with pytest.raises(InvalidTxnStateException, match=r"was committed \(PrepareCommit\): it cannot be aborted"):
+        with pytest.raises(InvalidTxnStateException, match=r"is already committed \(PrepareCommit\) and cannot be aborted"):
             plan_abort(str(crashed), [TopicPartition("out", 0)], aimed)
 
 
@@ -216,7 +216,7 @@ def test_partitions_that_are_away(run: Run, crashed: Path) -> None:
     shutil.move(crashed / "out-1", crashed.parent / "out-1")
     result = run("transactions", "abort", crashed, "out-0", "--transactional-id", "job", "--yes")
     assert result.code == USAGE
-    assert "is open in out-1, too" in result.err
+    assert "is also open in out-1" in result.err
     assert "ends in all of its partitions together" in result.err
     assert KnownTransactions(str(crashed)).by_id["job"].state == "Ongoing"
 
@@ -230,10 +230,10 @@ def test_partitions_that_are_away(run: Run, crashed: Path) -> None:
         ([], "found none, expected one of --transactional-id, --producer-id, --start-offset"),
         (["--producer-id", "1", "--start-offset", "1"], "found --producer-id and --start-offset, expected one of"),
         (["--transactional-id", "x", "--producer-epoch", "1"], "--producer-epoch: expected --producer-id beside it"),
-        (["--transactional-id", "x"], "nobody has used the transactional id 'x' in this directory (it knows none)"),
+        (["--transactional-id", "x"], "the transactional id 'x' was never used in this directory (the directory has no transactional ids)"),
         (["--producer-id", "77"], "no transaction of producer id 77 is open in t-0"),
         (["--producer-id", "-1"], "-1 is not in the range"),
-        (["--start-offset", "2"], "no transaction from offset 2 on is open in t-0 (open are t-0: producer"),
+        (["--start-offset", "2"], "no transaction that starts at offset 2 is open in t-0 (open transactions: t-0: producer"),
         (["--start-offset", "x"], "found 'x', expected a whole number"),
     ],
 )
@@ -273,7 +273,7 @@ def test_one_that_ended_meanwhile(hanging: Path) -> None:
     plan = plan_abort(str(hanging), [T0], Aimed(start_offset=1))
     abort(plan)
     after = files_of(hanging)
-    with pytest.raises(InvalidTxnStateException, match="has ended, or another one has begun"):
+    with pytest.raises(InvalidTxnStateException, match="has ended, or a new one has begun"):
         abort(plan)
     assert files_of(hanging)["t-0/00000000000000000000.log"] == after["t-0/00000000000000000000.log"]
 
@@ -353,7 +353,7 @@ def test_aims_that_name_none_or_several(hanging: Path) -> None:
     for aimed in (Aimed(), Aimed(transactional_id="x", producer_id=1)):
         with pytest.raises(IllegalArgumentException, match="expected one of transactional_id, producer_id and start"):
             plan_abort(str(hanging), [T0], aimed)
-    with pytest.raises(IllegalArgumentException, match="found 2 partitions, expected the one"):
+    with pytest.raises(IllegalArgumentException, match="start_offset was given with 2 partitions"):
         plan_abort(str(hanging), [T0, TopicPartition("t", 1)], Aimed(start_offset=1))
     plan = plan_abort(str(hanging), [T0], Aimed(start_offset=1))
     (hanging / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
@@ -379,7 +379,7 @@ def test_a_partition_that_cannot_be_read_hides_no_other(run: Run, hanging: Path)
         assert ended.code == FINDINGS
         assert "t-0: producer " in ended.out
         assert f"{path}: cannot be read: " in ended.out
-        assert "whether it is open in a-0 is not known" in ended.out
+        assert "it is unknown whether the transaction is open in a-0" in ended.out
     assert values(hanging) == [b"before", b"behind"]
     gone = run("transactions", "abort", hanging, "--producer-id", 7)
     assert gone.code == IO, gone.err  # it may be in the one that cannot be read

@@ -258,7 +258,7 @@ def test_where_the_file_system_links_nothing_it_copies_and_says_so(shop: Path, t
     backup(shop, tmp_path / "1", files=FAST)
     report = backup(shop, tmp_path / "2", link=True, base=tmp_path / "1", files=Elsewhere())
     assert report.linked == report.kept == 0
-    assert len([text for text in report.notes if "the file system links none" in text]) == 1
+    assert len([text for text in report.notes if "the file system cannot link them" in text]) == 1
     assert values(copy_of(tmp_path / "2")) == values(shop)
 
 
@@ -537,7 +537,7 @@ def test_states_that_are_made_at_each_look(shop: Path, tmp_path: Path, monkeypat
         return real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr("kafkalog.toolbox.backup.moment_of", moment_of)
-    with pytest.raises(BeingWrittenException, match="__transaction_state were made at each of 3 looks"):
+    with pytest.raises(BeingWrittenException, match="__transaction_state were created during each of 3 attempts"):
         backup(shop, tmp_path / "saved", files=FAST)
     assert sorted(os.listdir(tmp_path)) == ["shop"]
 
@@ -579,7 +579,7 @@ def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, again: str) -> None:
                         os.remove(os.path.join(log.dir, PARTITION_METADATA_FILE))
 
         report = backup(tmp_path / "shop", tmp_path / "saved", files=FAST, progress=delete)
-    assert report.notes[-1] == "the topic z was deleted meanwhile: it is left out, with its settings"
+    assert report.notes[-1] == "the topic z was deleted during the backup: it is left out, with its settings"
     assert report.findings == []
     restore(tmp_path / "saved", tmp_path / "again", files=FAST)
     assert sorted(path.name for path in (tmp_path / "again").glob("?-?")) == ["a-0", "a-1"]
@@ -673,7 +673,7 @@ def test_symbolic_links_are_no_targets(shop: Path, tmp_path: Path) -> None:
     before = sorted(os.listdir(tmp_path))
     for name in ("to-empty", "dangling"):
         told: list[int] = []
-        with pytest.raises(IllegalArgumentException, match=f"{name}: dest: found a symbolic link"):
+        with pytest.raises(IllegalArgumentException, match=f"{name}: dest is a symbolic link"):
             backup(shop, tmp_path / name, files=FAST, progress=told.append)
         with pytest.raises(IllegalArgumentException, match=f"{name}: target_dir: found a symbolic link"):
             restore(tmp_path / "saved", tmp_path / name, files=FAST, progress=told.append)
@@ -690,11 +690,11 @@ def test_log_directories_are_no_place_for_another(shop: Path, tmp_path: Path) ->
     (tmp_path / "link").symlink_to("shop/orders-0")
     (tmp_path / "other" / "empty").mkdir()
     for inside in ("other/new", "other/t-0/new", "other/t-0/new/deep", "other/empty"):
-        with pytest.raises(IllegalArgumentException, match=r"in .*other, which makes that a log directory"):
+        with pytest.raises(IllegalArgumentException, match=r"in .*other, so it is a log directory"):
             backup(shop, tmp_path / inside, files=FAST)
     for inside in ("other/new", "other/empty", "shop/new", "shop/orders-0/new", "link/new"):
         for act in (False, True):
-            with pytest.raises(IllegalArgumentException, match="which makes that a log directory"):
+            with pytest.raises(IllegalArgumentException, match="so it is a log directory"):
                 restore(tmp_path / "saved", tmp_path / inside, act=act, files=FAST)
     assert not list(tmp_path.rglob("new*"))
 
@@ -702,7 +702,7 @@ def test_log_directories_are_no_place_for_another(shop: Path, tmp_path: Path) ->
 def test_a_base_that_is_a_log_directory(shop: Path, tmp_path: Path) -> None:
     backup(shop, tmp_path / "saved", files=FAST)
     for base in (shop, copy_of(tmp_path / "saved")):
-        with pytest.raises(IllegalArgumentException, match="which makes it a log directory, expected a backup"):
+        with pytest.raises(IllegalArgumentException, match="so it is a log directory; expected a backup"):
             backup(shop, tmp_path / "2", base=base, files=FAST)
     assert sorted(os.listdir(tmp_path)) == ["saved", "shop"]
 
@@ -718,9 +718,9 @@ def test_names_of_partitions(shop: Path, tmp_path: Path) -> None:
         assert {each.topic for each in ends} == {"orders", "__transaction_state"}
     wrong: tuple[Any, ...] = ([], (), 3, [3], [("orders", "0")], [("orders",)], b"orders-0", [None])
     for partitions in wrong:
-        with pytest.raises(IllegalArgumentException, match="partitions: found"):
+        with pytest.raises(IllegalArgumentException, match="partitions is"):
             backup(shop, tmp_path / "new", partitions=partitions, files=FAST)
-        with pytest.raises(IllegalArgumentException, match="partitions: found"):
+        with pytest.raises(IllegalArgumentException, match="partitions is"):
             restore(tmp_path / "saved", tmp_path / "new", partitions=partitions, files=FAST)
     assert not list(tmp_path.glob("new*"))
 
@@ -905,7 +905,7 @@ def test_partitions_of_the_base_that_are_not_there_are_told(shop: Path, tmp_path
     shutil.rmtree(shop / "orders-1")
     report = backup(shop, tmp_path / "next", base=tmp_path / "saved", files=FAST)
     (note,) = report.notes
-    assert note.startswith(f"not there any more, since {tmp_path / 'saved'}: orders-1; deleted, or is a disk not")
+    assert note.startswith(f"missing since {tmp_path / 'saved'}: orders-1. Were they deleted, or is a disk not")
     assert backup(shop, tmp_path / "some", partitions=["orders-0"], base=tmp_path / "saved", files=FAST).notes == []
 
 

@@ -424,7 +424,7 @@ def test_salvage_writes_nothing_into_its_source(run: Any, log_dir: str, target: 
     before = sorted(map(str, Path(log_dir).rglob("*")))
     result = run("salvage", log_dir, target.format(dir=log_dir))
     assert (result.code, result.err.count("\n")) == (2, 1)
-    assert "expected one beside it" in result.err
+    assert "expected a directory outside of it" in result.err
     assert sorted(map(str, Path(log_dir).rglob("*"))) == before
 
 

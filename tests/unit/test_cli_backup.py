@@ -135,15 +135,15 @@ def test_refusals_are_one_line(shop: Path, tmp_path: Path, run: Run) -> None:
     (full / "x").write_text("x")
     for argv, said in (
         (("backup", shop, "--to", shop / "in"), "inside the source"),
-        (("backup", shop, "--to", full), "found something there"),
+        (("backup", shop, "--to", full), "the directory is not empty"),
         (("backup", shop, "nothing", "--to", tmp_path / "2"), "no topic or partition 'nothing'"),
         (("backup", shop, "no*", "--to", tmp_path / "2"), "no topic or partition matches 'no*'"),
         (("backup", shop), "--to"),
         (("backup", tmp_path / "gone", "--to", tmp_path / "2"), "not found"),
-        (("backup", shop, "--to", tmp_path / "2", "--base", tmp_path / "gone"), "no such folder"),
+        (("backup", shop, "--to", tmp_path / "2", "--base", tmp_path / "gone"), "the directory does not exist"),
         (("restore", tmp_path / "saved", tmp_path / "2"), f"the newest is {tmp_path / 'saved' / '1'}"),
         (("restore", full, tmp_path / "2"), "found no manifest.json"),
-        (("restore", tmp_path / "saved" / "1", full), "found something there"),
+        (("restore", tmp_path / "saved" / "1", full), "the directory is not empty"),
         (("restore", tmp_path / "saved" / "1", tmp_path / "2", "nothing"), "no topic or partition 'nothing'"),
     ):
         result = run(*argv)

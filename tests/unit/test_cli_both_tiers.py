@@ -150,10 +150,10 @@ def test_holes_of_a_bucket_are_findings(
     caplog.clear()
     result = run("tier", "verify", f"file://{tmp_path}/tier")
     assert result.code == 1
-    assert f"no segment has the offsets {first} to {behind - 1}" in result.out
+    assert f"the offsets {first} to {behind - 1} before it are in no segment" in result.out
     restored = run("tier", "restore", f"file://{tmp_path}/tier", tmp_path / "restored", "--yes")
     assert restored.code == 1
-    assert f"no segment has the offsets {first} to {behind - 1}" in restored.out
+    assert f"the offsets {first} to {behind - 1} before it are in no segment" in restored.out
     caplog.clear()
     with kafkalog.open(tier, read_only=True) as bucket:
         for _ in range(2):
@@ -235,7 +235,7 @@ def test_a_restore_with_a_gap_alone_tells_of_no_damage(run: Run, places: tuple[s
     _, tier, _ = places
     lose(tier, 1)
     result = run("tier", "restore", tier, str(tmp_path / "target"), "--yes")
-    (finding,) = [line for line in result.lines if "no segment has the offsets" in line]
+    (finding,) = [line for line in result.lines if "before it are in no segment" in line]
     assert (result.code, "salvage" in result.err) == (1, False), finding
 
 

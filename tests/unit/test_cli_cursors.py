@@ -212,7 +212,7 @@ def test_execute_is_yes_as_in_kafkas_tool(run: Run, root: Path) -> None:
 
 def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
     result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-offset", "20261120")
-    assert "20261120 lies behind the end: the end (--to-datetime 2026-11-20 is the day)" in result.err
+    assert "20261120 is after the log end, so the log end is used (for the day, use --to-datetime 2026-11-20)" in result.err
 
 
 def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_dry_unless_it_is_told(run: Run, root: Path) -> None:
     [change] = [json.loads(line) for line in run(*asked[:-1], 99, "--yes", "--json").lines]
     assert change == {
         "kind": "change", "group": "billing", "topic": "orders", "partition": 0, "old": 7, "new": 10,
-        "note": "99 lies behind the end: the end", "done": True,
+        "note": "99 is after the log end, so the log end is used", "done": True,
     }  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def test_members_refuse_unless_they_are_gone(run: Run, root: Path) -> None:
     asked = ("cursors", root, "--topic", "orders:0", "--to-latest", "--yes")
     result = run(*asked, "--group", "busy", "--group", "billing")
     assert result.code == 2
-    assert "nothing is changed: group 'busy': it is Stable, with 2 members" in result.err
+    assert "nothing is changed: group 'busy': it is Stable, and its 2 members" in result.err
     assert "--members-gone" in result.err
     assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "4"
     result = run(*asked, "--all-groups")
@@ -376,7 +376,7 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         ("--group g --topic order --to-earliest", "no topic or partition 'order'"),
         ("--group g --topic gone --to-earliest", "no partition gone-0"),
         ("--group audit --all-topics --to-latest", "no partition gone-4"),
-        ("--group g --topic orders --shift-by 1", "nothing is committed that could be shifted"),
+        ("--group g --topic orders --shift-by 1", "no offset is committed, so it cannot be shifted"),
         ("--group g --topic orders --to-offset -1", "--to-offset"),
         ("--group g --topic orders --by-duration 1h", "--by-duration: found '1h'"),
         ("--group g --topic orders --to-datetime yesterday", "'yesterday' is no time"),
@@ -431,7 +431,7 @@ def test_a_partition_with_a_cursor_that_is_not_here_is_never_left_out(run: Run, 
     options = [] if words else scope
     result = run("cursors", root, *words, "--group", "billing", "--to-earliest", *options, "--yes")
     assert (result.code, result.out) == (2, "")
-    assert f"no partition orders-4 in {root} (name all directories; " in result.err
+    assert f"no partition orders-4 in {root} (name all log directories; " in result.err
     assert run("cursors", root, "--group", "billing", "--to-earliest", "--topic", "orders:0").code == 0
     assert run("cursors", root, "--group", "audit", "--to-earliest", "--topic", "orders").code == 0  # no cursor there
 

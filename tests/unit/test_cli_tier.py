@@ -95,7 +95,7 @@ def test_restore_gives_the_same_bytes(run: Run, places: tuple[str, str, int], tm
         assert partition.append(b"goes on") == len(values)
     again = run("tier", "restore", url, str(target), "--yes")
     assert again.code == 2
-    assert "expected none" in again.err
+    assert "the partition exists already" in again.err
     assert run("tier", "restore", url, str(target)).code == 2  # it tells before it is done, too
     assert run("tier", "restore", url, str(target), "nobody", "--yes").code == 2
     (file := tmp_path / "file").write_bytes(b"")
@@ -143,7 +143,7 @@ def test_whole_segments_of_another_store_stay(run: Run, tmp_path: Path) -> None:
     *found, _ = objects(run(*orphans, "--json"))
     assert found
     assert {(each["whole"], each["reason"]) for each in found} == {
-        (True, "the metadata does not know it, yet it is a whole segment, which may be another store's")
+        (True, "the metadata does not know it, but it is a complete segment, which may be another store's")
     }
     told = run(*orphans, "--yes")
     assert (told.code, sorted(path for path in tier.rglob("*") if path.is_file())) == (1, before)

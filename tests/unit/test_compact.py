@@ -257,10 +257,10 @@ def test_policies(tmp_path: Path, run: Run) -> None:
     keyed(tmp_path, name=TopicPartition("u", 0))
     result = run("compact", tmp_path)
     assert result.code == 0
-    assert "t-0, u-0 are left alone: nobody said its cleanup.policy" in result.err
+    assert "t-0, u-0 are left alone: its cleanup.policy is unknown" in result.err
     result = run("compact", tmp_path / "t")
     assert result.code == 2
-    assert "-X cleanup.policy=compact says it" in result.err
+    assert "-X cleanup.policy=compact to set it" in result.err
     result = run("compact", tmp_path, "-X", "cleanup.policy=compact")
     assert result.code == 2
     assert "for a whole directory" in result.err
@@ -410,7 +410,7 @@ def test_who_never_rests_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("kafkalog.toolbox.second_look.REST_S", 0.0)
     found = looked_at(tmp_path, Restless(5, lambda: os.utime(first, (0, next(times))), every=True))
     assert isinstance(found.error, BeingWrittenException)
-    assert "t-0 is being written: somebody changed it at each of 10 looks" in str(found.error)
+    assert "t-0 is being written: it changed during each of 10 attempts" in str(found.error)
 
 
 def test_damage_beside_who_appends_is_damage(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_high_watermarks_that_cannot_be_read(tmp_path: Path, run: Run, text: str
     told = run("explain", tmp_path / "t-0", "-X", "cleanup.policy=compact")
     assert told.code == 1
     assert "high watermark 60 (its checkpoint cannot be read: the log end)" in told.out
-    assert "the high watermark is not known: " in told.out
+    assert "the high watermark is unknown: " in told.out
 
 
 def test_high_watermarks_that_are_empty(tmp_path: Path, run: Run) -> None:
@@ -544,10 +544,10 @@ def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
     line = ["explain", tmp_path / "t-0", "-X", "cleanup.policy=compact"]
     result = run(*line)
     assert "clean up to offset 0 (no checkpoint: never compacted)" in result.out
-    assert "dirty, and due: 100 % of the log is, more than min.cleanable.dirty.ratio" in result.out
+    assert "dirty, and due: 100 % of the log is dirty, more than min.cleanable.dirty.ratio" in result.out
     assert f"uncleanable: `kafkalog compact {tmp_path}/t-0` tells" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1")
-    assert "dirty: 100 % of the log is, and a cleaner takes it above min.cleanable.dirty.ratio=1.0" in result.out
+    assert "dirty: 100 % of the log is dirty, and a cleaner compacts it above min.cleanable.dirty.ratio=1.0" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1", "-X", "max.compaction.lag.ms=1000", "--json")
     *segments, summary = map(json.loads, result.lines)
     assert summary["compaction"]["isDue"] is True

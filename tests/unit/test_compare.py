@@ -319,7 +319,7 @@ def test_offsets_that_do_not_rise_are_damage(tmp_path: Path, deltas: tuple[int, 
             found = one(tmp_path / first, tmp_path / second, skip_damage=skip_damage)
             (wrong,) = found.damage
             assert (wrong.path, wrong.position) == (str(tmp_path / "bad" / "t-0" / f"{0:020}.log"), 0)
-            assert "expected offsets that rise" in wrong.what
+            assert "expected increasing offsets" in wrong.what
             assert not found.is_equal
 
 

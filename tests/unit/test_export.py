@@ -252,7 +252,7 @@ def test_nothing_is_replaced_unasked(run: Run, log_dir: Path, tmp_path: Path) ->
     (target / "t-1.parquet").write_bytes(b"mine")
     result = run("export", log_dir, "t", "--to", target)
     assert result.code == USAGE
-    assert f"{target / 't-1.parquet'}: exists already (--force replaces it)" in result.err
+    assert f"{target / 't-1.parquet'}: the file exists already (use --force to replace it)" in result.err
     assert [path.name for path in target.iterdir()] == ["t-1.parquet"]
     assert run("export", log_dir, "t", "--to", target, "--force").code == CLEAN
     assert len(pq.read_table(target / "t-1.parquet")) == 105
@@ -260,7 +260,7 @@ def test_nothing_is_replaced_unasked(run: Run, log_dir: Path, tmp_path: Path) ->
     folder.mkdir(parents=True)
     result = run("export", log_dir, "t-0", "--to", tmp_path / "x.csv", "--format", "csv", "--force")
     assert result.code == USAGE
-    assert "found a folder of the file's name" in result.err
+    assert "a directory has the file's name" in result.err
 
 
 @pytest.mark.parametrize(
@@ -268,10 +268,10 @@ def test_nothing_is_replaced_unasked(run: Run, log_dir: Path, tmp_path: Path) ->
     [
         (["--to", "{tmp}/x.xlsx"], "no format ends so, expected .parquet, .arrow, .csv, .jsonl"),
         (["--to", "{tmp}/x", "--format", "avro"], "unknown format 'avro'"),
-        (["--to", "{tmp}/x.csv", "--codec", "zstd"], "csv has no compression 'zstd'"),
+        (["--to", "{tmp}/x.csv", "--codec", "zstd"], "csv does not support the compression 'zstd'"),
         (["--to", "{tmp}/x.parquet", "--codec", "brotlix"], "it has gzip, lz4, none, snappy, zstd"),
         (["--to", "{tmp}/x.parquet", "--base64"], "parquet holds any bytes"),
-        (["--to", "{tmp}/file", "--format", "csv"], "found a file there"),
+        (["--to", "{tmp}/file", "--format", "csv"], "the target is an existing file"),
         ([], "--to"),
         (["--to", "{tmp}/x.csv", "--from", "soon"], "neither an offset nor a time"),
     ],

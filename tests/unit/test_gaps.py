@@ -203,7 +203,7 @@ def test_entries_of_a_lost_stretch_are_one_finding(shop: Path) -> None:
     found = [each for each in verify(shop).findings if each.path.endswith("index")]
     assert [Path(each.path).suffix for each in found] == [".index", ".timeindex"]
     assert found[0].what.startswith(
-        f"{entries} entries of the index name bytes behind the end of the log, which is at byte 0 (offset "
+        f"{entries} entries of the index name bytes after the end of the log, which is at byte 0 (offset "
     )
     assert (found[0].position, found[0].length) == (0, entries * 8)
 
@@ -257,7 +257,7 @@ def test_recover_tells_what_is_gone_before_the_sign_of_it_goes(shop: Path, run: 
         done = run("recover", shop, *words)
         assert done.code == 1
         assert f"offsets {40 - records} to 39 are in no segment" in done.out
-        assert ("with it the sign of the loss" in done.out) is (damage is remove_log)
+        assert ("with it the evidence of the loss" in done.out) is (damage is remove_log)
         assert f"{records} of these records were gone before" in done.out.splitlines()[-1]
         table = next(line for line in done.out.splitlines() if line.startswith("orders "))
         told.append(table)

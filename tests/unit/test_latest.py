@@ -558,7 +558,7 @@ def test_a_file_of_which_conditions_take_all(tmp_path: Path, run: Run, kind: str
         (["--force"], "expected --to"),
         (["--as", "parquet"], "expected --to"),
         (["--to", "folder", "--as", "xml"], "unknown format"),
-        (["--to", "x.parquet", "--codec", "rar"], "no compression"),
+        (["--to", "x.parquet", "--codec", "rar"], "does not support the compression"),
         (["-f", "%q"], "unknown %q"),
         (["--until", "yesterday"], "neither an offset nor a time"),
         (["--memory", "much"], "no size"),

@@ -149,8 +149,8 @@ def test_the_window_of_a_history(view: PartitionView) -> None:
 
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"skip_damage": "yes"}, "skip_damage: found str 'yes', expected True or False (write selection=Selection("),
-    ({"skip_damage": None}, "skip_damage: found NoneType, expected True or False (write selection=Selection("),
+    ({"skip_damage": "yes"}, "skip_damage is str 'yes'; expected True or False (use selection=Selection("),
+    ({"skip_damage": None}, "skip_damage is NoneType; expected True or False (use selection=Selection("),
     ({"window": 5}, "window: found int 5, expected a Window (write selection=Selection(start, end))"),
     ({"selection": 5}, "selection: found int 5, expected a Selection (write selection=Selection(start, end))"),
 ]
@@ -214,7 +214,7 @@ def test_an_import_of_an_old_name_is_told_once() -> None:
 
 def test_options_and_views_of_the_wrong_kind_are_refused_at_once(log_dir: str) -> None:
     with pytest.raises(
-        kafkalog.errors.IllegalArgumentException, match=r"found int 10, .*write LatestOptions\(Selection\("
+        kafkalog.errors.IllegalArgumentException, match=r"selection is int 10; .*use LatestOptions\(Selection\("
     ):
         LatestOptions(10)  # type: ignore[arg-type]
     told = r"PartitionView.*partition\.records\(key="

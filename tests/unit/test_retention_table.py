@@ -196,7 +196,7 @@ def test_findings_of_many_partitions_name_them(run: Run, many: Path) -> None:
     (many / "replication-offset-checkpoint").write_bytes(b"\xff")
     result = run("explain", many, *BY_TIME)
     assert result.code == 1
-    assert sum("the high watermark is not known" in line for line in result.lines) == DETAILED_MOST - 1
+    assert sum("the high watermark is unknown" in line for line in result.lines) == DETAILED_MOST - 1
     assert "and 2 findings more: --segments shows them" in result.lines
 
 

@@ -102,7 +102,7 @@ def test_delete_records_frees_room_on_a_full_disk(root: str) -> None:
 def test_no_segment_goes_that_is_not_to_go(root: str) -> None:
     before = bases(root)
     plan = delete_records.plan_deletion(root, T0, CONFIG, offset=1)
-    with pytest.raises(DiskFull, match=r"no whole segment of it is to go; kafkalog retain .* --target-free"):
+    with pytest.raises(DiskFull, match=r"no whole segment of it is to be deleted; kafkalog retain .* --target-free"):
         delete_records.delete_records(root, plan, CONFIG, files=FullFiles(1))
     retain_plan, settings = plan_of(root, 2)
     with pytest.raises(DiskFull, match="no other whole segment of it is to go"):

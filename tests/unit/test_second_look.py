@@ -149,7 +149,7 @@ def test_who_never_rests_is_named(tmp_path: Path, door: Callable[[Path, Files], 
     before = path.read_bytes()
     sizes = itertools.count(1)
     files = Beside(files.last_log, lambda: path.write_bytes(before + bytes(next(sizes))), every=True)
-    with pytest.raises(BeingWrittenException, match=r"t-0 is being written: .* at each of \d+ looks.*ask again"):
+    with pytest.raises(BeingWrittenException, match=r"t-0 is being written: .* during each of \d+ attempts.*try again"):
         door(root, files)
     assert files.opened >= files.number * LOOKS_MAX
 
@@ -157,7 +157,7 @@ def test_who_never_rests_is_named(tmp_path: Path, door: Callable[[Path, Files], 
 def test_a_partition_that_goes_is_no_damage(tmp_path: Path, door: Callable[[Path, Files], list[object]]) -> None:
     root = tmp_path / "logs"
     damaged(root)
-    with pytest.raises(UnknownTopicOrPartitionException, match="t-0 was deleted, or moved, while it was looked at"):
+    with pytest.raises(UnknownTopicOrPartitionException, match="t-0 was deleted or moved while it was read"):
         door(root, Beside(2, lambda: shutil.rmtree(root / "t-0", ignore_errors=True)))
 
 
@@ -287,7 +287,7 @@ def test_a_line_whose_topic_is_just_deleted_is_no_finding(tmp_path: Path) -> Non
     assert [row.partition for row in table.rows] == [T0]
     assert table.findings == []
     points.write_text("0\n2\nt 0 1\nu 0 1\n")
-    assert "has no folder, but a line in" in checkpoint_table(str(tmp_path)).findings[0]
+    assert "has no directory, but a line in" in checkpoint_table(str(tmp_path)).findings[0]
 
 
 def test_a_look_that_costs_little_asks_for_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

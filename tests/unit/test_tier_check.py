@@ -118,7 +118,7 @@ def test_a_storage_that_does_not_answer_is_no_finding(
 @pytest.mark.parametrize(
     ("suffix", "size", "said"),
     [
-        (".leader_epoch_checkpoint", 0, "found no leader epochs"),
+        (".leader_epoch_checkpoint", 0, "it has no leader epochs"),
         (".leader_epoch_checkpoint", 5, "leader epoch checkpoint of the segment of orders-0"),
         (".snapshot", 5, "5 bytes are too few"),
         (".index", 5, "has 5 bytes, expected whole entries of 8"),
@@ -161,7 +161,7 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
     result = run("tier", "restore", store, str(target), "--remote", str(tier), "--yes")
     assert result.code == 1, result.err
     folder = target / "orders-0"
-    (told,) = [line for line in result.lines if f"has 500 bytes, expected the {size} that were copied" in line]
+    (told,) = [line for line in result.lines if f"the object has 500 bytes; {size} were copied" in line]
     assert told.startswith(f"{folder / cut.name[:20]}.log: bytes 500 to {size}")
     assert str(cut) in told
     (told,) = [line for line in result.lines if "a bad CRC" in line]
@@ -225,7 +225,7 @@ def test_an_object_of_aivens_layout_has_the_size_that_its_manifest_says(
     log = (store / "orders-0" / name).read_bytes()
     # Chunks that are packed are there as a whole, or not at all.
     left = len(log) if damage == "longer" else len(changed) if variant == "plain" else (len(log) - 1) // 500 * 500
-    sizes = f"{len(changed)} bytes, expected the {len(whole)} that were copied"
+    sizes = f"{len(changed)} bytes; {len(whole)} were copied"
     options = ["--key-pair", f"k:{':'.join(keys)}"] if variant == "encrypted" else []
     for number, place in enumerate(([url], [str(store), "--remote", url])):
         listed = run("tier", "list", *place)  # no key is wanted for that
@@ -308,7 +308,7 @@ def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) ->
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("other", "found nothing in the remote tier"), ("store/tier", "one inside the")]
+    ("place", "said"), [("other", "the remote tier has nothing"), ("store/tier", "one inside the")]
 )
 def test_a_dry_run_refuses_a_wrong_tier(
     run: Run, both: tuple[str, Path], tmp_path: Path, place: str, said: str

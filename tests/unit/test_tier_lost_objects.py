@@ -87,7 +87,7 @@ def test_verify_and_list_name_the_object(run: Run, tmp_path: Path, layout: str, 
         result = run("tier", "verify", *place)
         assert result.code == 1, result.err
         (finding, _) = result.lines
-        assert finding.startswith(f"{path}: the object is missing, of the segment of orders-0 from offset ")
+        assert finding.startswith(f"{path}: the object is missing; it is of the segment of orders-0 from offset ")
         shown = run("tier", "list", *place)
         assert shown.code == 1
         assert sum("incomplete" in line for line in shown.lines) == 1
@@ -118,7 +118,7 @@ def test_a_segment_that_metadata_have_comes_back_without_what_makes_it_whole(run
     path = lost(tmp_path, "local-tiered", ".snapshot")
     store, tier = str(tmp_path / "store"), str(tmp_path / "tier")
     shown = run("tier", "orphans", tier)
-    assert "a segment that lost its .snapshot; its log is there, and without the directory nobody can tell" in shown.out
+    assert "a segment that lost its .snapshot; its log exists, and without the directory this cannot be decided" in shown.out
     assert "1 segments lack objects" in run("tier", "orphans", store, "--remote", tier, "--yes").err
     result = run("tier", "restore", store, str(tmp_path / "target"), "--remote", tier, "--yes")
     assert (result.code, len(result.lines)) == (1, 2), result.err
@@ -132,7 +132,7 @@ def test_a_segment_without_its_manifest_is_refused(run: Run, tmp_path: Path) -> 
     store, tier, target = str(tmp_path / "store"), str(tmp_path / "tier"), tmp_path / "target"
     result = run("tier", "restore", store, str(target), "--remote", tier, "--yes")
     assert (result.code, target.exists()) == (3, False)
-    assert "its log or its manifest is gone" in result.err
-    assert "without the directory the others are brought back" in result.err
+    assert "its log or its manifest is missing" in result.err
+    assert "without the directory, the other segments are restored" in result.err
     assert run("tier", "restore", tier, str(target), "--yes").code == 1  # for the offsets that are missing
     assert len(list(target.rglob("*.log"))) == len(list((tmp_path / "tier").rglob("*.rsm-manifest")))

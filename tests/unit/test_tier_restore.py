@@ -157,7 +157,7 @@ def test_a_chunk_that_is_damaged_stops_its_segment_alone(
     size = (tmp_path / "orders" / "orders-0" / name).stat().st_size
     begin = f"{target}/orders-0/{name}: {f'bytes {left} to {size}'}: "
     (told,) = [line for line in result.lines if line.startswith(begin) and f"{key}, byte {starts[chunk]}" in line]
-    assert "what is in front of it is restored" in told
+    assert "the log before it is restored" in told
     assert sorted(path.name for path in target.iterdir()) == ["orders-0", "others-0"]
     for path in target.rglob("*.log"):
         whole = (tmp_path / path.parent.name[:-2] / path.parent.name / path.name).read_bytes()

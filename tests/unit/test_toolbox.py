@@ -199,7 +199,7 @@ def test_garbage_in_the_middle_and_a_second_segment(tmp_path: Path) -> None:
     assert gone
     assert offsets == [n for n in range(4, 120) if n not in gone]
     assert verify(target, deep=True).ok
-    with pytest.raises(IllegalArgumentException, match="new or empty folder"):
+    with pytest.raises(IllegalArgumentException, match="the directory is not empty"):
         salvage(root, target, {})
 
 
@@ -325,7 +325,7 @@ def test_verify_names_a_folder_where_a_file_should_be(tmp_path: Path, suffix: st
     path.mkdir()
     (finding,) = verify(tmp_path).findings
     assert finding.path == str(path)
-    assert "cannot be read: Is a directory (expected a file" in finding.what
+    assert "cannot be read: Is a directory (expected a readable file" in finding.what
 
 
 @pytest.mark.parametrize("kind", ["open", "list_dir"])

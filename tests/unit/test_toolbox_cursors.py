@@ -328,7 +328,7 @@ def test_a_store_that_is_open_is_left_alone(root: Path, clock: ManualClock) -> N
 def test_a_brokers_directory_gets_no_partition_that_it_does_not_know(root: Path, clock: ManualClock) -> None:
     (root / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     look = look_at(root, clock=clock)
-    with pytest.raises(UnknownTopicOrPartitionException, match="found none"):
+    with pytest.raises(UnknownTopicOrPartitionException, match="no partition exists"):
         carry_out(look, plan_reset(look, ["new"], Aim("to-latest"), [FIRST]))
     with store_home(root, clock=clock) as home:
         commit(home, "billing", {FIRST: 4})
@@ -413,7 +413,7 @@ def test_a_file_says_where_each_group_goes(root: Path, clock: ManualClock) -> No
     look = look_at(root, clock=clock)
     plan = plan_from_file(look, plans, ["a", "c"])
     assert [(each.partition, each.new) for each in plan.changes] == [(FIRST, END), (SECOND, 0)]
-    assert plan.refused == {"c": "the file does not name it"}
+    assert plan.refused == {"c": "the file does not name this group"}
     with pytest.raises(UnknownTopicOrPartitionException):
         plan_from_file(look, {"a": {GONE: 1}}, ["a"])
 
@@ -447,9 +447,9 @@ def test_values_are_quoted_as_kafka_does(group: str | None, line: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "found no line"),
-        ("orders,0", "line 1: found 2 values, expected topic,partition,offset or group"),
-        ("orders,0,1\ng,orders,1,1", "line 2: found 4 values, expected topic,partition,offset as in the first line"),
+        ("", "the file has no lines"),
+        ("orders,0", "line 1: it has 2 values; expected topic,partition,offset or group"),
+        ("orders,0,1\ng,orders,1,1", "line 2: it has 4 values; expected topic,partition,offset, as in the first line"),
         ("orders,x,1", "line 1: found 'x', expected a whole number from 0"),
         ("orders,0,-1", "line 1: found '-1'"),
         ("orders,0,9223372036854775808", "line 1: found '9223372036854775808'"),
@@ -467,5 +467,5 @@ def test_lines_that_are_none(text: str, said: str) -> None:
 
 def test_lines_without_a_group_want_one_group() -> None:
     for groups in ([], ["a", "b"]):
-        with pytest.raises(IllegalArgumentException, match="no group named"):
+        with pytest.raises(IllegalArgumentException, match="it names no group"):
             cursor_csv.read_plans("orders,0,1", groups, "f")

@@ -107,7 +107,7 @@ def test_what_is_preallocated_takes_no_room(
 def test_an_export_of_several_files_says_which_are_left(shop: Path, tmp_path: Path) -> None:
     files = FaultyFiles(FAST, Fault(0, errno.ENOSPC, paths=lambda path: ".orders-1." in path))
     options = ExportOptions(format="jsonl", in_base64=True)
-    with pytest.raises(DiskFull, match=r"1 of 3 files are whole and stay: ask for the others \(orders-1, orders-2\)"):
+    with pytest.raises(DiskFull, match=r"1 of 3 files are complete and stay: export the others \(orders-1, orders-2\)"):
         export(shop, PARTITIONS, tmp_path / "new", options, files=files)
     files.fault = None
     export(shop, PARTITIONS[1:], tmp_path / "new", options, files=files)
@@ -171,7 +171,7 @@ def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: st
 def test_a_copy_never_removes_a_directory_that_is_open(shop: Path, tmp_path: Path, command: str) -> None:
     with open_store(tmp_path / "new.kafkalog-partial", files=FAST) as store:
         store.create_topic("mine").append(b"kept")
-        with pytest.raises(IllegalArgumentException, match="that somebody has open"):
+        with pytest.raises(IllegalArgumentException, match="a log directory with a lock file is there"):
             COPIES[command](shop, tmp_path / "new", FAST)
     assert (tmp_path / "new.kafkalog-partial" / "mine-0").is_dir()
 
@@ -182,6 +182,6 @@ def test_a_mount_point_is_refused_before_anything_is_copied(
 ) -> None:
     (tmp_path / "new").mkdir()
     monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(tmp_path / "new"))
-    with pytest.raises(IllegalArgumentException, match=r"found a mount point.*name a folder on it"):
+    with pytest.raises(IllegalArgumentException, match=r"is a mount point.*name a directory on it"):
         COPIES[command](shop, tmp_path / "new", FAST)
     assert os.listdir(tmp_path / "new") == []

@@ -231,7 +231,7 @@ def test_salvage_copies_what_can_be_read(shop: Path, tmp_path: Path, number: int
     assert values(tmp_path / "new") == {0: [*range(60)], 1: [*range(20), *range(40, 60)], 2: [*range(60)]}
     (gap,) = verify(tmp_path / "new", deep=True).findings
     assert gap.what.startswith("offsets 20 to 39 are in no segment, and the topic is not compacted: ")
-    assert "no salvage left the gap" in gap.what
+    assert "a salvage left the gap" in gap.what
 
 
 def test_salvage_leaves_out_a_partition_that_cannot_be_listed(shop: Path, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_export_goes_on_past_what_cannot_be_read(
     assert (len(report.files), report.records) == (files_made, records)
     (finding,) = report.unread
     assert finding.path == str(shop / path)
-    assert finding.what.endswith(": what orders-1 has from there on is left out")
+    assert finding.what.endswith(": the records of orders-1 from there on are left out")
     report = export(shop, partitions, tmp_path / "all.jsonl", lenient, files=files)
     assert (len(report.files), report.records, len(report.unread)) == (1, records, 1)
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
