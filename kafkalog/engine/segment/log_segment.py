@@ -710,7 +710,7 @@ class LogSegment:
         return truncated
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batch that holds `offset` and everything after it. Returns the bytes removed from the .log file."""
+        """Removes the batch that holds `offset` and everything after it. Returns the bytes removed from the log."""
         mapping = self.translate_offset(offset)
         offset_index, time_index = self.offset_index, self.time_index
         offset_index.truncate_to(offset)
