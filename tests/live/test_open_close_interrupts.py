@@ -291,7 +291,7 @@ def test_the_first_error_travels(place: Path) -> None:
     txn.begin()
     txn.append(b"open")
     faulty.fault = Fault(at=faulty.count)
-    with pytest.raises(KafkaStorageException, match=r"the first was OSError: \[Errno 5\]"):
+    with pytest.raises(KafkaStorageException, match=r"the first error was OSError: \[Errno 5\]"):
         log.close()  # the transaction's end met it
     assert log.closed
     faulty.fault = None

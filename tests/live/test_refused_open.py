@@ -44,7 +44,7 @@ def refused(root: Path, load: Any) -> None:
         with kafkalog.open(root, on_damage="raise", load=load) as store:
             list(store.topic("t"))
 
-    with pytest.raises(CorruptRecordException, match="Nothing was cut"):
+    with pytest.raises(CorruptRecordException, match="Nothing was truncated"):
         read()
 
 

@@ -152,7 +152,7 @@ def test_verify_is_clean_and_finds_each_kind_of_damage(run: Any, log_dir: str) -
         assert log_findings[0]["position"] == size, (at, log_findings)
         assert log_findings[0]["length"] == size, (at, log_findings)
     path.write_bytes(whole[:-5])
-    assert "ends beyond the file" in run("verify", log_dir, "t-0").out
+    assert "ends after the end of the file" in run("verify", log_dir, "t-0").out
     path.write_bytes(whole)
     index = Path(log_dir, "t-0", "00000000000000000000.index")
     entries = bytearray(index.read_bytes())

@@ -20,7 +20,7 @@ from tests.unit.store_kit import NOW_MS, open_store
 
 FAST = UnsyncedFiles()
 A = TopicPartition("a", 0)
-TOLD = "says that offsets up to 59 were flushed, but the log ends at {}: files are missing, or were cut"
+TOLD = "says that offsets up to 59 were flushed, but the log ends at {}: files are missing or were truncated"
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_looking_on_beside_a_writer(tmp_path: Path) -> None:
             lambda: seen.end_transaction(TransactionMarker(1, 0, ABORT, 0, 0)),
             lambda: looking.end_transaction(ID, holder, commit=True),
         ):
-            with pytest.raises(LogReadOnlyException, match="another process's"):
+            with pytest.raises(LogReadOnlyException, match="belongs to another process"):
                 change()
         assert seen.fetch(GROUP, B) == CommittedOffset(99, commit_timestamp=NOW_MS)
     store.close()

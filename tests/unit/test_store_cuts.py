@@ -96,7 +96,7 @@ def test_raise_keeps_zeros_where_records_may_be(root: Path, what: str, way: str)
         path.with_name(f"{15:020}.log").write_bytes(bytes(5000))
     before = logs(root)
     for _ in range(2):
-        with pytest.raises(CorruptRecordException, match="opening would cut here") as caught:
+        with pytest.raises(CorruptRecordException, match="opening would truncate the log here") as caught:
             _opened(root, way)
         assert (caught.value.path, caught.value.position) == (str(path), len(half))
         assert logs(root) == before
@@ -133,10 +133,10 @@ def test_raise_keeps_a_log_that_ends_below_its_start(root: Path, way: str) -> No
 def test_raise_cuts_nothing(root: Path) -> None:
     before = logs(root)
     for _ in range(2):
-        with pytest.raises(CorruptRecordException, match="Nothing was cut") as caught:
+        with pytest.raises(CorruptRecordException, match="Nothing was truncated") as caught:
             kafkalog.open(root, on_damage="raise")
         assert (caught.value.path, caught.value.position) == (str(log_of(root)), DAMAGED * BATCH_BYTES)
-        assert 'on_damage="truncate" cuts as Kafka does' in str(caught.value)
+        assert 'on_damage="truncate" truncates as Kafka does' in str(caught.value)
         assert logs(root) == before
     with kafkalog.open(root, read_only=True) as view:
         assert len(list(view.topic("orders").records(on_damage="skip"))) == 2 * COUNT - 1
@@ -149,7 +149,7 @@ def test_on_demand_it_is_refused_where_it_is_asked_for(root: Path) -> None:
     with kafkalog.open(root, on_damage="raise", load="on demand") as store:
         assert len(list(store.topic("orders").partition(0))) == COUNT
         for _ in range(2):
-            with pytest.raises(CorruptRecordException, match="Nothing was cut"):
+            with pytest.raises(CorruptRecordException, match="Nothing was truncated"):
                 list(store.topic("orders").partition(1))
     assert logs(root) == before
 
@@ -220,7 +220,7 @@ def test_an_index_of_aborted_transactions_that_was_cut(tmp_path: Path) -> None:
         topic.append(b"w")
     (path,) = [each for each in (tmp_path / "orders-0").glob("*.txnindex") if each.stat().st_size]
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(CorruptIndexException, match="it was cut"):
+    with pytest.raises(CorruptIndexException, match="the file was truncated"):
         kafkalog.open(tmp_path, on_damage="raise")
 
 

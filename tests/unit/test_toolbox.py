@@ -252,7 +252,12 @@ def test_recover(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     size = len(data) // BATCHES
     assert (told["done"], told["lostBytes"], told["endOffset"]) == (False, size - 3, 3)
     assert told["cuts"] == [
-        {"path": str(path), "position": size * 3, "length": size - 3, "why": "a batch that ends beyond the file"}
+        {
+            "path": str(path),
+            "position": size * 3,
+            "length": size - 3,
+            "why": "a batch that ends after the end of the file",
+        }
     ]
     assert path.read_bytes() == data[:-3]
     assert invoke(["recover", str(root), "--from-start", "--yes", "--json"]) == 1

@@ -412,6 +412,6 @@ def test_the_record_that_is_refused_has_its_number(store: Store) -> None:
     rows[13] = (b"v", None, (), NOW_MS + 10_000_000)
     with pytest.raises(RecordValidationException, match=r"^record 13: .*invalid timestamp"):
         log.append_many(rows)
-    with pytest.raises(RecordValidationException, match=r"the first is record 1 of its batch"):
+    with pytest.raises(RecordValidationException, match=r"the first refused record is record 1 of its batch"):
         log.append_many([rows[0], rows[13]])
     assert contents(store, "one") == {}

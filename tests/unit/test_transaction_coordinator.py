@@ -166,7 +166,7 @@ def test_who_goes_on_after_an_error_says_what_he_holds() -> None:
 
 def test_unknown_ids_and_bad_requests() -> None:
     coordinator = Store(Disk()).coordinator
-    with pytest.raises(InvalidPidMappingException, match="init_producer_id begins anew"):
+    with pytest.raises(InvalidPidMappingException, match="call init_producer_id again"):
         coordinator.add_partitions("nobody", ProducerIdAndEpoch(1, 0), [A])
     with pytest.raises(TransactionalIdNotFoundException):
         coordinator.describe("nobody")
@@ -384,7 +384,7 @@ def test_records_of_later_versions_are_passed_over(caplog: pytest.LogCaptureFixt
     store = Store(disk)
     store.coordinator.load(range(3))
     assert store.coordinator.describe(ID).state == "Ongoing"
-    assert caplog.text.count("is passed over") == 2
+    assert caplog.text.count("is skipped, as in Kafka") == 2
 
 
 def test_a_control_batch_says_nothing_here() -> None:
@@ -452,7 +452,7 @@ def test_a_handler_in_the_middle_of_a_call_is_refused() -> None:
     store.disk.before_append = reenter
     store.coordinator.end_transaction(ID, holder, commit=True)
     assert len(refused) == 4
-    assert all("just being changed by this thread" in each for each in refused)
+    assert all("already in use by this thread" in each for each in refused)
     assert set(outcomes(store.disk).values()) == {"COMMIT"}
 
 

@@ -107,7 +107,7 @@ def nested() -> KafkaStorageException:
         (DiskFull("full", path="/logs/t-0/x"), False),
         (TooManyOpenFilesException("many", path="/logs/t-0/x"), False),
         (CorruptRecordException("bad", path="/logs/t-0/x"), False),
-        (KafkaStorageException("files went away at each look", path="/logs/t-0"), False),
+        (KafkaStorageException("files disappeared during each attempt", path="/logs/t-0"), False),
         (ValueError("/logs/t-0"), False),
     ],
 )

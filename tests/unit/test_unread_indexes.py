@@ -65,7 +65,7 @@ def test_a_view_reads_on_without_an_index(
         view.over(lambda seen: [each.indexed_position() for each in seen.segments])
     told = [record.getMessage() for record in caplog.records if base + suffix in record.getMessage()]
     assert len(told) == 1, told
-    assert f"`kafkalog reindex {shop} --yes orders-1` makes it anew" in told[0]
+    assert f"`kafkalog reindex {shop} --yes orders-1` rebuilds it" in told[0]
 
 
 def test_a_shortage_is_no_unreadable_index(shop: Path) -> None:

@@ -71,7 +71,8 @@ NO_PRODUCER_ID = -1
 class OffsetSettings(NamedTuple):
     """Kafka's settings of the same names, with its defaults.
 
-    They are offsets.retention.minutes, in ms, and offset.metadata.max.bytes (which counts characters)."""
+    They are offsets.retention.minutes, in ms, and offset.metadata.max.bytes (which counts characters).
+    """
 
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offset_metadata_max: int = 4096
@@ -152,10 +153,10 @@ class GroupOffsets:
     def fetch(
         self, group: str, partition: TopicPartition, *, topic_id: str = ZERO_UUID, require_stable: bool = False
     ) -> CommittedOffset | None:
-        """Returns a group's committed offset for a partition; None if there is none, or for another topic of the same
-        name.
+        """Returns the offset that a group committed for a partition.
 
-        `require_stable`: raise UnstableOffsetCommitException while an open transaction may commit another offset.
+        Returns None if there is none, or if it is for another topic of the same name. `require_stable`: raise
+        UnstableOffsetCommitException while an open transaction may commit another offset.
         """
         self._enter()
         with self.lock:
@@ -311,8 +312,10 @@ class GroupOffsets:
         return [each for each in partitions if each in has or self._is_pending(OffsetKey(group, *each))]
 
     def delete_group(self, group: str) -> None:
-        """Deletes a group without members, and its offsets. Raises GroupIdNotFoundException and
-        GroupNotEmptyException."""
+        """Deletes a group without members, and its offsets.
+
+        Raises GroupIdNotFoundException and GroupNotEmptyException.
+        """
         self._enter()
         with self.lock:
             self._settle()
@@ -330,7 +333,8 @@ class GroupOffsets:
         """Removes the members of a classic or consumer group, as a broker does after their session timeout.
 
         Nobody serves these members while this process has the directory. Returns whether there were any. The group is
-        then empty, and its offsets stay. Raises GroupIdNotFoundException, also for a share or streams group."""
+        then empty, and its offsets stay. Raises GroupIdNotFoundException, also for a share or streams group.
+        """
         self._enter()
         with self.lock:
             self._settle()
@@ -368,7 +372,8 @@ class GroupOffsets:
     def expire(self) -> list[tuple[str, TopicPartition]]:
         """Deletes expired offsets, and classic and consumer groups that are empty and have none left.
 
-        Returns the deleted offsets. Kafka checks every ten minutes (offsets.retention.check.interval.ms)."""
+        Returns the deleted offsets. Kafka checks every ten minutes (offsets.retention.check.interval.ms).
+        """
         self._enter()
         with self.lock:
             self._settle()

@@ -77,8 +77,10 @@ class Group(Protocol):
     def listed_members(self) -> list[ListedMember]: ...
 
     def reads(self, topic: str) -> bool:
-        """Returns whether members may be subscribed to the topic; its offsets are then not deleted and do not
-        expire."""
+        """Returns whether members may be subscribed to the topic.
+
+        Its offsets are then not deleted and do not expire.
+        """
         ...
 
     def expires_after(self, offset: CommittedOffset) -> int | None:
@@ -279,7 +281,8 @@ class Groups:
     """The groups by name. `replay` methods read the records in log order.
 
     They raise SchemaException for a record that contradicts those before it. A coordinator does not load such a
-    partition."""
+    partition.
+    """
 
     def __init__(self) -> None:
         self.by_name: dict[str, Group] = {}

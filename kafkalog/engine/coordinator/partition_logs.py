@@ -1,5 +1,7 @@
-"""The partitions that coordinators use, inside this process: `UnifiedStateLog` is a `StateLog` over a UnifiedLog, and
-`LogMarkers` covers all partitions. `SourceStateLog` only reads, from a directory that another process writes.
+"""The partitions that coordinators use, inside this process.
+
+`UnifiedStateLog` is a `StateLog` over a UnifiedLog, and `LogMarkers` covers all partitions. `SourceStateLog` only
+reads, from a directory that another process writes.
 
 Each append has origin COORDINATOR and the log's latest leader epoch. `syncs` says whether a flush syncs the disk
 (durability "fsync"), or the order of writes is enough (durability "os").
@@ -97,8 +99,7 @@ class UnifiedStateLog:
         return min(self.log.config.max_message_bytes, self.log.config.segment_size)
 
     def read(self, start: int | None = None) -> Iterator[StateBatch]:
-        """Yields batches like StateLog.read. If deleted records move the start up meanwhile, reading continues
-        there."""
+        """Yields batches like StateLog.read; continues at the new start if deleted records move it."""
         at = self.log.log_start_offset if start is None else start
         while at < self.log.log_end_offset:
             try:
@@ -132,7 +133,8 @@ class UnifiedStateLog:
         """Appends a marker like StateLog.append_marker.
 
         The partition may know a later coordinator epoch, of a broker that had the directory before. Only this process
-        writes to it now, so its epoch is taken over and does not refuse the marker."""
+        writes to it now, so its epoch is taken over and does not refuse the marker.
+        """
         return self._where_it_is(functools.partial(_append_marker, marker, now_ms))
 
     def flush(self) -> None:
@@ -241,8 +243,7 @@ def _whole_batches(extent: Extent, position: int) -> bytes:
 
 
 class EndsOffsets(Protocol):
-    """The methods of a partition of `__consumer_offsets` that markers call
-    (`kafkalog.engine.coordinator.group_offsets.GroupOffsets`)."""
+    """The methods of `group_offsets.GroupOffsets` that markers call."""
 
     def end_transaction(self, marker: TransactionMarker) -> None: ...
 
@@ -279,8 +280,10 @@ class LogMarkers:
             self._where_it_is(partition, functools.partial(_append_marker, marker, self._clock.milliseconds()))
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
-        """Flushes the partitions: a few in this thread, many in several threads, because a disk then does more
-        syncs."""
+        """Flushes the partitions: a few in this thread, many in several threads.
+
+        A disk does more syncs in the same time if several are requested at once.
+        """
         if not self.syncs:
             return
         if len(partitions) < FEW_SYNCS:
@@ -301,8 +304,10 @@ class LogMarkers:
             self._where_it_is(partition, _flush)
 
     def _where_it_is(self, partition: TopicPartition, do: Callable[[UnifiedLog], object]) -> None:
-        """Runs `do`; again if the log has moved to another directory meanwhile, and not at all if its topic is
-        deleted."""
+        """Runs `do` on the log of a partition.
+
+        Runs it again if the log has moved to another directory meanwhile, and not at all if its topic is deleted.
+        """
         log = self._log_of(partition)
         while log is not None:
             try:

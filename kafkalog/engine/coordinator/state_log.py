@@ -44,7 +44,8 @@ class StateBatch(NamedTuple):
     """A batch of an internal topic's partition, and the offset after it.
 
     `producer_id` is -1 if the batch is not part of a transaction. `marker` is COMMIT or ABORT if the batch ends a
-    transaction; it then has no records."""
+    transaction; it then has no records.
+    """
 
     base_offset: int
     next_offset: int
@@ -120,7 +121,8 @@ class Markers(Protocol):
 
         Only a partition whose topic is deleted gets none. A partition that has no log yet gets one, and with it the
         epoch that fences an earlier holder. Raises InvalidProducerEpochException and
-        TransactionCoordinatorFencedException if the partition knows a newer producer epoch or coordinator."""
+        TransactionCoordinatorFencedException if the partition knows a newer producer epoch or coordinator.
+        """
         ...
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
@@ -174,7 +176,7 @@ def append_whole(log: StateLog, rows: Iterable[KeyValue], now_ms: int, producer:
 def append_in_batches(
     log: StateLog, rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields = NO_PRODUCER
 ) -> None:
-    """Appends records that need not come together, in as many batches as it takes."""
+    """Appends records that need not be atomic, in as many batches as needed."""
     for group in in_batches(rows, log.batch_bytes_max):
         append_whole(log, group, now_ms, producer)
 
@@ -216,7 +218,8 @@ def refuse_reentry(lock: threading.RLock, what: str) -> None:
     """Raises IllegalStateException if this thread is already inside `lock`.
 
     That happens if a signal handler or a finalizer uses the object that it interrupted. The lock itself is asked, so
-    that no interrupt can leave a mark behind."""
+    that no interrupt can leave a mark behind.
+    """
     if lock._is_owned():  # type: ignore[attr-defined]
         raise IllegalStateException(
             f"{what} is already in use by this thread",

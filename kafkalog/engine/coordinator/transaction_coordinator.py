@@ -70,7 +70,8 @@ class TransactionDescription(NamedTuple):
     """A transactional id as `kafka-transactions describe` shows it.
 
     `state` is Kafka's name, `start_ms` is -1 before the first transaction, and `partitions` are those of the
-    transaction that is open or ending."""
+    transaction that is open or ending.
+    """
 
     transactional_id: str
     producer_id: int
@@ -120,7 +121,8 @@ class TransactionCoordinator:
     def load(self, partitions: Iterable[int]) -> None:
         """Reads these partitions of `__transaction_state`.
 
-        Raises SchemaException if a partition has a record that cannot be understood; its ids cannot be used."""
+        Raises SchemaException if a partition has a record that cannot be understood; its ids cannot be used.
+        """
         for each in partitions:
             self._partition(each, create=False)
 
@@ -261,7 +263,8 @@ class TransactionCoordinator:
     ) -> TopicPartition:
         """Adds a group's partition of `__consumer_offsets` to the transaction, and returns it.
 
-        The holder will commit offsets of the group within the transaction."""
+        The holder will commit offsets of the group within the transaction.
+        """
         found = TopicPartition(GROUP_METADATA_TOPIC, partition_for(group, self._offsets_partition_count))
         self.add_partitions(transactional_id, holder, [found], client_version)
         return found
@@ -269,8 +272,10 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, holder: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> None:
-        """Raises TransactionAbortableException if a partition is not in the transaction; other errors as
-        add_partitions."""
+        """Raises TransactionAbortableException if a partition is not in the transaction.
+
+        Raises the other errors of `add_partitions` too.
+        """
         partition, entry = self._existing(transactional_id)
         with entry.lock:
             self._finish(partition, entry)
@@ -312,7 +317,8 @@ class TransactionCoordinator:
     def abort(self, transactional_id: str) -> bool:
         """Aborts the id's open transaction and fences its holder. Returns whether there was one.
 
-        This is for transactions that a crash left open and nobody can continue."""
+        This is for transactions that a crash left open and nobody can continue.
+        """
         partition, entry = self._existing(transactional_id)
         with entry.lock:
             self._finish(partition, entry)
@@ -325,7 +331,8 @@ class TransactionCoordinator:
         """Aborts transactions that are open for longer than their timeout, and fences their holders. Returns the ids.
 
         Also finishes transactions that an interrupt or an error left decided. Errors as `finish_prepared`. Kafka checks
-        every ten seconds."""
+        every ten seconds.
+        """
         return self._of_each(self._loaded_ids({ONGOING, *PREPARED}), self._abort_if_timed_out)
 
     def _abort_if_timed_out(self, partition: TransactionStatePartition, entry: TransactionEntry) -> bool:
@@ -352,8 +359,10 @@ class TransactionCoordinator:
         return True
 
     def forget(self, transactional_id: str) -> bool:
-        """Forgets an id without a transaction. Returns whether it had none. Its next holder gets another
-        producer id."""
+        """Forgets an id without a transaction.
+
+        Returns whether it had none. Its next holder gets another producer id.
+        """
         partition, entry = self._existing(transactional_id)
         with entry.lock:
             known = _held(partition, entry)
@@ -384,7 +393,8 @@ class TransactionCoordinator:
         """Lists the ids of the loaded partitions that match all filters.
 
         `states` are Kafka's names. `longer_than_ms`: the transaction began more than this long ago. `pattern` must
-        match the whole id."""
+        match the whole id.
+        """
         self._check_live()
         now_ms = self._clock.milliseconds()
         wanted = None if pattern is None else re.compile(pattern)
@@ -445,8 +455,10 @@ class TransactionCoordinator:
         return True
 
     def _write_markers(self, partitions: Iterable[TopicPartition], marker: TransactionMarker) -> None:
-        """Writes all markers. An error for one does not stop the others; the first is raised after all have
-        been tried."""
+        """Writes all markers.
+
+        An error for one does not stop the others; the first is raised after all have been tried.
+        """
         failed: KafkalogError | None = None
         for each in partitions:
             try:

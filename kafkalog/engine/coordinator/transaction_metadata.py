@@ -97,7 +97,8 @@ class ProducerIdAndEpoch(NamedTuple):
 class Known(NamedTuple):
     """The known state of a transactional id: its last record, and the epoch before its last change.
 
-    No record has that epoch, so it is -1 after a load."""
+    No record has that epoch, so it is -1 after a load.
+    """
 
     metadata: TransactionMetadata
     last_producer_epoch: int = NO_PRODUCER_EPOCH
@@ -127,7 +128,8 @@ def with_partitions(known: Iterable[TopicPartition], added: Iterable[TopicPartit
     """Returns partitions by topic in the order of Kafka's records.
 
     That is the order of a java.util.HashSet of partitions, grouped in a HashMap by topic. Partitions that share a
-    bucket of the table are in the order in which they were added."""
+    bucket of the table are in the order in which they were added.
+    """
     before = list(known)
     rows = list(dict.fromkeys([*before, *added]))
     capacity = table_size_for(max(int(len(before) / 0.75) + 1, 16))
@@ -329,7 +331,8 @@ def _end_with_epoch(
 def fenced(known: Known, now_ms: int, *, version: TransactionVersion, new_producer_id: Callable[[], int]) -> Known:
     """Aborts an open transaction whose holder is fenced, with the next epoch. `version` is the cluster's.
 
-    A holder is fenced if another producer took its id over, or if the transaction took too long."""
+    A holder is fenced if another producer took its id over, or if the transaction took too long.
+    """
     before = known.metadata
     if before.state is not ONGOING:
         raise IllegalStateException(f"no transaction is open, the state is {STATE_NAMES[before.state]}")

@@ -70,7 +70,8 @@ class AppendTerms(NamedTuple):
     """Who appends, and what follows from that.
 
     A follower keeps offsets and sizes unchanged. A leader that passes on replicated batches assigns offsets, and limits
-    sizes as for a client."""
+    sizes as for a client.
+    """
 
     origin: AppendOrigin
     assigns_offsets: bool = True
@@ -227,8 +228,10 @@ def _fail(log: PartitionState, error: OverflowError | OSError) -> NoReturn:
 def analyze(
     log: PartitionState, data: bytes | bytearray | memoryview, terms: AppendTerms, leader_epoch: int
 ) -> tuple[LogAppendInfo, list[BatchHeader]]:
-    """analyzeAndValidateRecords: checks each batch shallowly, without the lock. Returns the batches that may be
-    appended."""
+    """analyzeAndValidateRecords: checks each batch shallowly, without the lock.
+
+    Returns the batches that may be appended.
+    """
     origin = terms.origin
     batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER)
     first_offset = last_offset = max_timestamp = last_offset_of_first_batch = -1
@@ -342,7 +345,8 @@ def check(log: PartitionState, batch: bytes | EncodedBatch, leader_epoch: int) -
 def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
     """Returns the offsets of all records, or of the first `count_max`, for an error message.
 
-    Reads as far as Kafka does, and so raises the same errors on the way."""
+    Reads as far as Kafka does, and so raises the same errors on the way.
+    """
     batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER)
     offsets: list[int] = []
     for batch in batches:
@@ -438,7 +442,8 @@ def _check_producers(
 ) -> BatchMetadata | tuple[list[ProducerAppendInfo], list[CompletedTxn]]:
     """analyzeAndValidateProducerState: returns the append's effect on producers, and the transactions it completes.
 
-    If the append repeats a batch, returns that batch instead."""
+    If the append repeats a batch, returns that batch instead.
+    """
     origin, guard = terms.origin, terms.verification_guard
     updated: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
     completed: list[CompletedTxn] = []

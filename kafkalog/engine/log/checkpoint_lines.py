@@ -35,18 +35,18 @@ class Told(NamedTuple):
     """A partition's offset in a checkpoint; None if there is none.
 
     `problem`: why the file cannot be read. `is_blank`: it has no entries at all, because it was emptied or a broker has
-    only created it."""
+    only created it.
+    """
 
     offset: int | None = None
     problem: KafkalogError | None = None
     is_blank: bool = False
 
     def sure_watermark(self, left: str) -> int | None:
-        """Returns the high watermark, for a caller that removes data below it; None without a line, as with one
-        replica.
+        """Returns the high watermark, for a caller that removes data below it.
 
-        Raises CorruptCheckpointException or KafkaStorageException if the file exists and cannot be read. `left` says in
-        the hint what is not done.
+        Returns None without a line, as with one replica. Raises CorruptCheckpointException or KafkaStorageException if
+        the file exists and cannot be read. `left` says in the hint what is not done.
         """
         problem = self.problem
         if isinstance(problem, BadBytesError):
@@ -62,8 +62,10 @@ class Told(NamedTuple):
 
 
 class _Parsed(NamedTuple):
-    """A checkpoint as it was read. `had_rested`: it was not written just before, so another content has another
-    `stat`."""
+    """A checkpoint as it was read.
+
+    `had_rested`: it was not written just before, so another content has another `stat`.
+    """
 
     stat: FileStat
     data: bytes
@@ -109,7 +111,8 @@ class CheckpointLines:
 
     `keeps_ms`: how long a result is used again without checking the file, for a caller that reads one partition after
     the other. It matters that the checkpoint is read before the partition, not how long before. A view that finds
-    damage because of it calls `forget` and reads again."""
+    damage because of it calls `forget` and reads again.
+    """
 
     def __init__(
         self, log_dir: str, files: Files = OS_FILES, *, only: TopicPartition | None = None, keeps_ms: int = 0

@@ -65,7 +65,8 @@ class Contents:
     """The contents of a partition for readers (read_uncommitted), from the log start on.
 
     They come from all batch headers (`all_headers`), or from some (`headers_at_ends`). Control records are not counted;
-    their batches are."""
+    their batches are.
+    """
 
     batches: int = 0
     records: int = 0
@@ -94,8 +95,10 @@ class Contents:
         return sum(self._read(piece, row, log_start_offset) for row in table[~told])
 
     def _read(self, piece: ScanSlice, row: np.void, log_start_offset: int) -> int:
-        """Counts a batch by its records, if its header does not have enough. Returns its bytes if no record can be
-        read."""
+        """Counts a batch by its records, if its header does not have enough.
+
+        Returns its bytes if no record can be read.
+        """
         header = native.header_from_row(row)
         count, times = 0, []
         try:
@@ -131,7 +134,8 @@ def _told_by_headers(table: np.ndarray, log_start_offset: int) -> np.ndarray:
     """Returns which batches have the record count and first timestamp in their header.
 
     Not those in which the log starts, nor those with a delete horizon in place of the timestamp. Old compressed batches
-    count as one record in their header, so they are excluded too."""
+    count as one record in their header, so they are excluded too.
+    """
     whole = (table["base_offset"] >= log_start_offset) & (table["attributes"] & DELETE_HORIZON_FLAG == 0)
     told: np.ndarray = np.where(table["magic"] >= 2, whole, table["attributes"] & CODEC_BITS == 0)
     return told
@@ -142,7 +146,8 @@ def headers_at_ends(seen: Snapshot) -> Contents:
 
     In the segment where the log starts, the batch there comes first. This needs few reads, however long the log is. In
     a remote tier each read is a request, so only the log's first and last segment are read. Raises FileNotFoundError if
-    a segment was deleted."""
+    a segment was deleted.
+    """
     found = Contents()
     first_place, first_position = _log_start(seen)
     for place, segment in enumerate(seen.segments):
@@ -170,7 +175,8 @@ def last_timestamp(seen: Snapshot) -> int:
     """Returns the largest timestamp of the last segment that has one; -1 without records.
 
     Uses its time index, and the batch headers after the last entry of its offset index. Raises FileNotFoundError if a
-    segment was deleted."""
+    segment was deleted.
+    """
     last = len(seen.segments) - 1
     for place in range(last, -1, -1):
         segment = seen.segments[place]
@@ -208,7 +214,8 @@ def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Conten
     """Returns the contents by all batch headers, and the number of unreadable bytes by path.
 
     Only batches with a good checksum count. Records are read only for the few batches whose header does not have
-    everything. Raises FileNotFoundError if a segment was deleted."""
+    everything. Raises FileNotFoundError if a segment was deleted.
+    """
     found, unread = Contents(), dict[str, int]()
     for segment in seen.segments:
         file = seen.file(segment)

@@ -58,7 +58,8 @@ class PartitionContext:
     end, and recovery keeps what Kafka would fetch again. `has_remote_tier`: the opener has a remote tier
     (remote.log.storage.system.enable); the topic says whether it is used. `is_tier_open`: False if a log is opened
     without the tier that it continues in. `known_copies`: returns what is known of copied segments in that case, if
-    anything."""
+    anything.
+    """
 
     __slots__ = (
         "clock",
@@ -156,7 +157,8 @@ class PartitionContext:
         """Returns the I/O guard of an operation; `doing` completes `Error while ...`.
 
         Unless it `refuses`, the operation starts even if the directory is offline, like Kafka's operations without such
-        a guard."""
+        a guard.
+        """
         return IoGuard(self, doing, refuses)
 
     @property
@@ -177,13 +179,14 @@ class PartitionContext:
     def check_place(self, error: OSError) -> None:
         """Raises ClosedChannelException if a file was not found because the directory was renamed meanwhile.
 
-        Readers and flushes take no lock; after this error they try again. Waits for a running rename."""
+        Readers and flushes take no lock; after this error they try again. Waits for a running rename.
+        """
         if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
             with self.renaming_lock:
                 now = self.dir
             inside = error.filename.startswith(self.parent_dir + os.sep)
             if inside and now not in (error.filename, os.path.dirname(error.filename)):
-                raise ClosedChannelException("its folder was renamed meanwhile", path=error.filename) from error
+                raise ClosedChannelException("its directory was renamed meanwhile", path=error.filename) from error
 
     def raise_offline(self, message: str, error: OSError | CorruptCheckpointException) -> NoReturn:
         """Takes the log directory offline because of `error` and raises KafkaStorageException from it.

@@ -87,7 +87,8 @@ def damage_at(
 
     A power loss leaves zeros to the log's end: preallocated space, or appends that were never flushed. They hold no
     record, unless something says that there were records: the log reached `promised_end` (its recovery point, or its
-    start), or the next segment begins after them."""
+    start), or the next segment begins after them.
+    """
     path = segment.log.path
     with files.open(path, writable=False) as file:
         size = file.size()

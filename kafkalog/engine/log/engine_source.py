@@ -217,8 +217,10 @@ class EngineSource:
         return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit, owner=here)
 
     def _walked(self, offset: int, committed: bool) -> Extent | None:
-        """Finds the extent without an index: the index was wrong, compaction removed `offset`, or something is
-        damaged."""
+        """Finds the extent from the log alone.
+
+        This is for a wrong index, an offset that compaction removed, or damage.
+        """
         engine = self._engine
         segments = engine.local_log.segments
         bound = engine._fetch_last_stable_offset_metadata() if committed else engine._fetch_high_watermark_metadata()
@@ -263,8 +265,10 @@ class EngineSource:
             _raise_for_readers(error)
 
     def _aborted_in_all(self, first_offset: int, last_offset: int) -> set[AbortedTxn]:
-        """Reads the indexes of all local segments, because a transaction with records in the tier may have
-        ended there."""
+        """Reads the indexes of all local segments.
+
+        A transaction with records in the tier may have ended there.
+        """
         found: set[AbortedTxn] = set()
         for segment in self._engine.log_segments():
             found.update(segment.txn_index.collect_aborted_txns(first_offset, last_offset + 1).aborted_transactions)

@@ -30,7 +30,8 @@ class PartitionEpochCheckpoint(LeaderEpochCheckpointFile):
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
         """Writes the entries from a task, without the partition's lock, if the directory still has the same name.
 
-        The directory may have been renamed, and one with the old name may belong to another log."""
+        The directory may have been renamed, and one with the old name may belong to another log.
+        """
         folder = os.path.dirname(self.path)
         with self._context.renaming_lock:
             if self._context.dir == folder and self._files.is_dir(folder):

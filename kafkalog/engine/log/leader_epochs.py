@@ -94,7 +94,8 @@ class LeaderEpochFileCache:
     def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
         """epochEntriesInRange: returns the entries of [start, end), the first as if it began at start.
 
-        A negative start is no limit."""
+        A negative start is no limit.
+        """
         return entries_in_range(self.entries, start_offset, end_offset)
 
     # --- changing -------------------------------------------------------------------------------
@@ -186,7 +187,8 @@ class LeaderEpochFileCache:
         """Replaces the entries, the file first: an entry that only memory has would never be written.
 
         If the disk refuses the write, memory has the entries nevertheless, as in Kafka, and the directory is offline.
-        If there is only no space, memory is not changed."""
+        If there is only no space, memory is not changed.
+        """
         try:
             self._checkpoint.write(entries)
         except DiskFull:

@@ -52,7 +52,7 @@ CASES = (
     Case("C", CHECKPOINT_DELETED_SUFFIX, True, None, False, Action.KEEP, "belongs to another part of Kafka"),
     Case("D", CHECKPOINT_DELETED_SUFFIX, False, None, None, Action.KEEP, "belongs to another part of Kafka"),
     Case("E", CLEANED_FILE_SUFFIX, False, None, None, Action.REFUSE, "it is unknown which segment it would replace"),
-    Case("F", CLEANED_FILE_SUFFIX, True, None, None, Action.DELETE, "the replacement was incomplete; the old files exist"),
+    Case("F", CLEANED_FILE_SUFFIX, True, None, None, Action.DELETE, "incomplete replacement; the old files exist"),
     Case("G", SWAP_FILE_SUFFIX, False, None, None, Action.REFUSE, "it is unknown which segment it would replace"),
     Case(
         "H", SWAP_FILE_SUFFIX, True, True, None, Action.DELETE,
@@ -77,7 +77,8 @@ def log_files(listed: Iterable[str], next_offset: Callable[[str], int]) -> dict[
     """Returns the names of the .log files that a load would keep of a listing, by base offset.
 
     This is for a reader during a replacement, or after a crash in one. `next_offset` returns the offset after the last
-    record of a `.swap` file."""
+    record of a `.swap` file.
+    """
     listed = list(listed)
     found = {base: name for name in listed if (base := segment_base(name)) is not None}
     swaps = {

@@ -5,9 +5,9 @@ undo what replacements and deletions left (`load_cases`). They open the segments
 from the recovery point on, and settle epochs, snapshots and producer state. A segment that overflows 31 bits is split,
 and the pass begins again. Recovery is idempotent: if interrupted, it starts over with the same result.
 
-Two things differ from Kafka, but not in the bytes. The data that recovery kept is synced before it is served, so that no reader
-sees records that a second crash removes (KAFKA-10101). If the disk returns EIO while a segment is recovered, the
-directory goes offline; Kafka empties that segment. One thing differs in the bytes, only for logs of one replica: a
+Two things differ from Kafka, but not in the bytes. The data that recovery kept is synced before it is served, so that
+no reader sees records that a second crash removes (KAFKA-10101). If the disk returns EIO while a segment is recovered,
+the directory goes offline; Kafka empties that segment. One thing differs in the bytes, only for logs of one replica: a
 batch that was torn from its base offset is truncated like any other torn batch.
 """
 
@@ -93,7 +93,8 @@ class LogLoader:
         """`remaining_segments` is called with the number of segments left to recover.
 
         `listing`: what is in the directory, if the caller has just listed it. `on_damage` is called before each
-        truncation of the log. If it raises, the load ends and nothing is truncated."""
+        truncation of the log. If it raises, the load ends and nothing is truncated.
+        """
         self.context = context
         self.dir = context.dir
         self.files = context.files
@@ -225,8 +226,10 @@ class LogLoader:
             raise NumberFormatException(f"{name} does not begin with an offset: {case.why}", path=path)
 
     def _swap_range(self, valid_swap: Iterable[str]) -> range | None:
-        """Returns the offsets that the complete replacements cover. Opening one creates its missing index, as
-        in Kafka."""
+        """Returns the offsets that the complete replacements cover.
+
+        Opening one creates its missing index, as in Kafka.
+        """
         low, high = LONG_MAX, -1
         for name in valid_swap:
             if not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX)):
@@ -268,8 +271,10 @@ class LogLoader:
             self.segments.add_all(loaded)
 
     def _load_segment(self, name: str, present: set[str], stems: set[str], loaded: list[LogSegment]) -> LogSegment:
-        """Opens the segment of a .log file and rebuilds its missing indexes; for that, `loaded` segments are added
-        first."""
+        """Opens the segment of a .log file and rebuilds its missing indexes.
+
+        Before a rebuild, adds the segments `loaded` so far.
+        """
         stem = name[: -len(names.LOG_FILE_SUFFIX)]
         if stem in stems:
             base_offset = int(stem)
@@ -311,7 +316,8 @@ class LogLoader:
     def _unlink_indexes_of(self, deleted: str, present: Iterable[str]) -> list[str]:
         """Deletes the indexes of a segment whose log is being deleted, and was renamed first. Returns their names.
 
-        Without the log, its indexes would look like those of a missing log."""
+        Without the log, its indexes would look like those of a missing log.
+        """
         log = deleted.removesuffix(names.DELETED_FILE_SUFFIX)
         if names.segment_base(log) is None or log in present:
             return []
@@ -503,15 +509,15 @@ class LogLoader:
         """Renames segments after damage to `.deleted`, durably, before the damage is truncated.
 
         Kafka truncates first: after an interruption between the two, its next recovery finds no damage before these
-        segments and keeps them."""
+        segments and keeps them.
+        """
         for segment in segments:
             segment.change_file_suffixes("", names.DELETED_FILE_SUFFIX)
         if segments:
             self.files.sync_dir(self.dir)
 
     def _end_or_delete_all(self) -> int | None:
-        """Returns the end of the log; None if there is none, or if it is below the log start and everything is
-        deleted."""
+        """Returns the end of the log; None without segments, or if everything is deleted (end below log start)."""
         end = self._read_end()
         start = self.log_start_offset_checkpoint
         if end is None or end >= start:

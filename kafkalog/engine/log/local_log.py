@@ -1,5 +1,4 @@
-"""LocalLog: a partition's segments in offset order and the end of the log; rolls, truncates, reads and replaces
-segments.
+"""LocalLog: a partition's segments and the end of the log; rolls, truncates, reads and replaces them.
 
 It knows nothing of leaders, the high watermark, producers or retention: UnifiedLog decides, this class acts. It is not
 thread-safe alone: UnifiedLog holds its lock around every call that changes something. `read` needs no lock, since the
@@ -361,8 +360,10 @@ class LocalLog(LogEnd):
             return new_segment
 
     def truncate_fully_and_start_at(self, new_offset: int, *, is_again: bool = False) -> list[LogSegment]:
-        """Deletes everything and starts again at `new_offset`. Returns the deleted segments. `is_again`: as for
-        `roll`."""
+        """Deletes everything and starts again at `new_offset`.
+
+        Returns the deleted segments. `is_again`: as for `roll`.
+        """
         with self.guard("truncating the entire log"):
             self.check_if_closed()
             to_delete = list(self.segments.values())
@@ -424,10 +425,10 @@ class LocalLog(LogEnd):
         max_offset_metadata: LogOffsetMetadata,
         include_aborted_txns: bool,
     ) -> FetchDataInfo:
-        """Returns batches from the one that holds `start_offset`: at most `max_length` bytes, below
-        `max_offset_metadata`.
+        """Returns batches from the one that holds `start_offset` on.
 
-        `min_one_message`: the first batch is returned whole, however large it is.
+        They have at most `max_length` bytes and are below `max_offset_metadata`. `min_one_message`: the first batch is
+        returned whole, however large it is.
 
         If segments changed while more than one was read, everything is read again (see `LogSegments.unchanged`); most
         reads use one segment. (Kafka skips records if a compaction replaces two segments meanwhile.)

@@ -92,7 +92,8 @@ class PartitionOffsets(Watermarks):
     def _settle_offsets(self, log_start_offset: int) -> None:
         """After a load: raises the offsets that are below the log start.
 
-        Only a log that continues in a remote tier may start below its first segment."""
+        Only a log that continues in a remote tier may start below its first segment.
+        """
         self._update_log_start_offset(log_start_offset)
         first_base = self.local_log.segments.first_segment_base_offset
         self.local_log_start_offset = max(log_start_offset, 0 if first_base is None else first_base)
@@ -121,7 +122,8 @@ class PartitionOffsets(Watermarks):
         """Settles like `settle`, for a caller that changes nothing.
 
         A change that waits for space or a descriptor does not stop readers, and is left to the next change. (Each try
-        replaces segments: a reader that tried it would read again forever.)"""
+        replaces segments: a reader that tried it would read again forever.)
+        """
         if (self.unfinished is not None and not self.is_short) or self.lock.busy:
             try:
                 self.settle()
@@ -200,7 +202,8 @@ class PartitionOffsets(Watermarks):
     def refuse_without_tier(self, what: str) -> None:
         """Raises IllegalArgumentException if the log continues in a remote tier that is not open.
 
-        A log that is being copied for a move is not checked."""
+        A log that is being copied for a move is not checked.
+        """
         if self.lacks_remote_tier and not names.is_future_dir(self.context.dir):
             raise IllegalArgumentException(
                 f"{what}: {self.topic_partition} continues in a remote tier, which is not open; "
@@ -211,7 +214,8 @@ class PartitionOffsets(Watermarks):
     def refuse_lost_end(self) -> None:
         """Raises IllegalStateException if the log was opened without its remote tier and ends below the tier's end.
 
-        New records would hide those of the tier. Once this is excluded, appends may use the fast path."""
+        New records would hide those of the tier. Once this is excluded, appends may use the fast path.
+        """
         context = self.context
         if names.is_future_dir(context.dir):
             return
@@ -252,14 +256,17 @@ class PartitionOffsets(Watermarks):
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
         """Records that the remote tier has everything up to and including `offset`.
 
-        The value only grows, until the log leaves the tier."""
+        The value only grows, until the log leaves the tier.
+        """
         with self.lock:
             if self.remote_log_enabled and offset > self.highest_offset_in_remote_storage:
                 self.highest_offset_in_remote_storage = offset
 
     def end_copy(self, offset: int) -> None:
-        """Ends an upload: the remote tier has everything up to `offset`. Ignored if the log has left the tier
-        meanwhile."""
+        """Ends an upload: the remote tier has everything up to `offset`.
+
+        Ignored if the log has left the tier meanwhile.
+        """
         with self.lock:
             if self.offset_being_copied != UNKNOWN_OFFSET:
                 self.update_highest_offset_in_remote_storage(offset)
@@ -273,8 +280,10 @@ class PartitionOffsets(Watermarks):
             )
 
     def leave_remote_tier(self) -> None:
-        """Starts the log with what is on the disk. From now on the contents of the remote tier, and running copies, do
-        not count."""
+        """Starts the log with what is on the disk.
+
+        From now on the contents of the remote tier, and running copies, do not count.
+        """
         with self.lock:
             self.maybe_increment_log_start_offset(
                 self.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
@@ -363,8 +372,10 @@ class PartitionOffsets(Watermarks):
             self.update_high_watermark_with_log_end_offset()
 
     def await_high_watermark(self, above: int, timeout_s: float | None = None) -> int:
-        """Waits until the high watermark is above an offset, the log closes, or the time is over. Returns its value
-        then."""
+        """Waits until the high watermark is above an offset, the log closes, or the time is over.
+
+        Returns its value then.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.high_watermark_metadata[0] <= above and not self.local_log.is_closed:
             waiter = threading.Lock()
@@ -458,8 +469,9 @@ class PartitionOffsets(Watermarks):
         new_log_start_offset: int,
         reason: LogStartOffsetIncrementReason = LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED,
     ) -> bool:
-        """Raises the log start. Returns False if it is there already. Raises OffsetOutOfRangeException above the high
-        watermark.
+        """Raises the log start.
+
+        Returns False if it is there already. Raises OffsetOutOfRangeException above the high watermark.
 
         No file changes at once: a task updates the epochs' file, and retention deletes segments.
         """

@@ -28,8 +28,7 @@ Admitted = tuple["OrdinaryBatch", RecordValidationStats]
 def short_way(
     log: PartitionState, records: Buffer | EncodedBatch, leader_epoch: int
 ) -> LogAppendInfo | Admitted | None:
-    """Returns the result of a finished append, an admitted batch that is not written yet, or None for the general
-    checks."""
+    """Returns a finished append's result, an admitted batch to write, or None for the general checks."""
     done = log.append_ordinary(records, leader_epoch, LogAppendInfo, NO_STATS)
     if done is None or isinstance(done, LogAppendInfo):
         return done

@@ -66,7 +66,8 @@ class PartitionState(PartitionOffsets):
     def log_start_offset_to_checkpoint(self) -> int | None:
         """The log start, if it is inside the first segment or in the remote tier.
 
-        None if the base of the first segment is enough to find it when the log is opened."""
+        None if the base of the first segment is enough to find it when the log is opened.
+        """
         first_base = self.local_log.segments.first_segment_base_offset
         start = self.log_start_offset
         if self.remote_log_enabled:
@@ -126,8 +127,10 @@ class PartitionState(PartitionOffsets):
     # --- roll and flush ----------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Opens the next segment, writes a producer snapshot at its base, and flushes the log below it, later
-        or now."""
+        """Opens the next segment and writes a producer snapshot at its base.
+
+        Flushes the log below it, later or now.
+        """
         with self.lock, self.local_log.guard("rolling log segment"):
             self.settle()
             return self.roll_now(expected_next_offset)
@@ -190,11 +193,12 @@ class PartitionState(PartitionOffsets):
         self._flush(self.log_end_offset, force_flush_active_segment, truncations)
 
     def flush_appended(self, offset: int) -> None:
-        """Makes everything durable that was appended below `offset`, and what else is in the log: one sync for all
-        callers.
+        """Makes everything in the log durable, at least what was appended below `offset`.
+
+        All callers that wait share one sync.
 
         Unlike `flush`, it syncs only the records of the active segment, once its name is durable. Recovery begins at
-        the segment of the recovery point, and rebuilds index entries that a power loss takes. A roll and a close sync
+        the segment of the recovery point, and rebuilds index entries that a power loss removed. A roll and a close sync
         the indexes.
         """
         self.settle()
@@ -270,7 +274,7 @@ class PartitionState(PartitionOffsets):
                 with self.lock:
                     if truncations == local.truncations or not promises:
                         if active is not local.active_segment:
-                            # It was rolled meanwhile, and trimmed during our sync: the flush after that roll syncs it.
+                            # It was rolled meanwhile, and trimmed during this sync: the flush after that roll syncs it.
                             offset = min(offset, active.base_offset)
                         local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
                         assert not promises or local.recovery_point <= self.log_end_offset, self

@@ -1,10 +1,14 @@
 """ProducerStateManager: the producer state of one partition, and the `.snapshot` files that restore it after a restart.
 
-It holds three things: an entry per producer id (duplicates, sequences, epochs); the transactions in progress, and those
-that have ended but are not yet below the high watermark (they hold back the last stable offset); and the snapshot files
-of the partition's directory, by offset. ProducerAppendInfo checks batches, and the caller replays the log. Not
-thread-safe: UnifiedLog holds its lock around every call. Raises plain OSError if the disk fails. Source classes:
-ProducerStateManager, SnapshotFile (4.4.0).
+It holds three things:
+- an entry per producer id (duplicates, sequences, epochs);
+- the transactions in progress, and those that have ended but are not below the high watermark yet, which hold back the
+  last stable offset;
+- the snapshot files of the partition's directory, by offset.
+
+ProducerAppendInfo checks batches, and the caller replays the log. Not thread-safe: UnifiedLog holds its lock around
+every call. Raises plain OSError if the disk fails.
+Source classes: ProducerStateManager, SnapshotFile (4.4.0).
 """
 
 from __future__ import annotations
@@ -202,7 +206,8 @@ class ProducerStateManager(ProducerTable):
     def last_stable_offsets(self, completed: Sequence[CompletedTxn], started: Iterable[TxnMetadata] = ()) -> list[int]:
         """Returns the last stable offset after each of the transactions has ended and is replicated, in their order.
 
-        The values go into the transaction index. `started`: transactions that the same append begins."""
+        The values go into the transaction index. `started`: transactions that the same append begins.
+        """
         open_txns = sorted(
             {txn.first_offset.message_offset: txn.producer_id for txn in (*self._ongoing_txns, *started)}.items()
         )
@@ -243,16 +248,20 @@ class ProducerStateManager(ProducerTable):
         self.map_end_offset = last_offset
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Advances the state to a new log start. Producers stay, even if their batches are deleted: their sequences
-        count."""
+        """Advances the state to a new log start.
+
+        Producers stay, even if their batches are deleted: their sequences count.
+        """
         self.on_high_watermark_updated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.last
         self._last_snap_offset = log_start_offset if latest is None else latest.offset
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, current_time_ms: int) -> None:
-        """Deletes snapshots outside (start, end]. Unless the map ends at `log_end_offset`, loads the latest one
-        left."""
+        """Deletes snapshots outside (start, end].
+
+        Unless the map ends at `log_end_offset`, loads the latest one left.
+        """
         for snapshot in self._snapshots:
             if not log_start_offset < snapshot.offset <= log_end_offset:
                 self._remove_and_delete_snapshot(snapshot.offset)
@@ -288,7 +297,8 @@ class ProducerStateManager(ProducerTable):
     def open_in_snapshot_up_to(self, offset: int) -> tuple[int, dict[int, int]] | None:
         """Returns the offset of the last readable snapshot at or below `offset`, and its open transactions.
 
-        They map producer id -> first offset. Returns None if there is no such snapshot."""
+        They map producer id -> first offset. Returns None if there is no such snapshot.
+        """
         below = [each for each in self._snapshots if each.offset <= offset]
         for snapshot in reversed(below):
             with contextlib.suppress(CorruptSnapshotException):
@@ -311,8 +321,10 @@ class ProducerStateManager(ProducerTable):
         self.update_oldest_txn_timestamp()
 
     def take_snapshot(self, sync: bool = True) -> str | None:
-        """Writes `<map end>.snapshot` if the map moved past the last one. Returns its path, or None if nothing was
-        written."""
+        """Writes `<map end>.snapshot` if the map moved past the last one.
+
+        Returns its path, or None if nothing was written.
+        """
         offset = self.map_end_offset
         if offset <= self._last_snap_offset:
             return None

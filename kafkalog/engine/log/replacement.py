@@ -40,7 +40,10 @@ def create_new_cleaned_segment(context: PartitionContext, base_offset: int) -> L
 
 
 class Replacement:
-    """New segments (files under `.cleaned`) for old ones. The segments to remove are decided once; `make` may run twice."""
+    """New segments (files under `.cleaned`) for old ones.
+
+    The constructor decides once which segments are removed; `make` may run twice.
+    """
 
     def __init__(
         self,
@@ -58,8 +61,10 @@ class Replacement:
         )
 
     def make(self) -> list[LogSegment]:
-        """Replaces the segments. Returns the old ones whose base offset no longer exists. Can be repeated if
-        interrupted."""
+        """Replaces the segments.
+
+        Returns the old ones whose base offset no longer exists. Can be repeated if interrupted.
+        """
         for segment in reversed(self.added):
             if _is_left(segment, CLEANED_FILE_SUFFIX):
                 segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)

@@ -219,7 +219,8 @@ def rows_to_replay(table: Table, latest_epoch: int) -> Table:
     """Returns the numbers of the rows, in order, that matter for epochs or producers.
 
     These are batches that begin an epoch above `latest_epoch` and all before it, and batches that matter to the state
-    of their producer. Batches of magic 0 and 1 have neither."""
+    of their producer. Batches of magic 0 and 1 have neither.
+    """
     epochs = table["leader_epoch"]
     producer_ids = table["producer_id"]
     wanted = np.zeros(len(table), dtype=bool)

@@ -30,7 +30,8 @@ def delete_old_segments(log: PartitionState) -> int:
 def _keep_what_follows(log: PartitionState) -> None:
     """Syncs closed segments before one is deleted, in a log that continues in a remote tier.
 
-    After a power loss they would be recovered without the segments before them, whose open transactions they end."""
+    After a power loss they would be recovered without the segments before them, whose open transactions they end.
+    """
     if not log.remote_log_enabled:
         return
     active = log.local_log.active_segment.base_offset

@@ -19,7 +19,8 @@ from kafkalog.config import LogConfig
 class Piece(Protocol):
     """A segment as the rule sees it (`segment.log_segment.LogSegment` implements it).
 
-    The timestamp is read only if the rule needs it."""
+    The timestamp is read only if the rule needs it.
+    """
 
     @property
     def base_offset(self) -> int: ...
@@ -37,7 +38,8 @@ class Bounds(NamedTuple):
     """A log's offsets at one moment.
 
     `highest_remote_offset`: the last offset that was copied to a remote tier; None if segments need not be copied
-    before they are deleted."""
+    before they are deleted.
+    """
 
     log_start_offset: int
     high_watermark: int
@@ -90,7 +92,8 @@ def rules_of(config: LogConfig, *, copied: bool = False) -> tuple[Rule, ...]:
     """Returns the rules of cleanup.policy, in order.
 
     A log that is only compacted, or has no policy, still deletes segments below its start. If the segments of a log
-    without a policy are `copied` to a remote tier, its local segments are deleted by all rules."""
+    without a policy are `copied` to a remote tier, its local segments are deleted by all rules.
+    """
     if config.delete or (copied and not config.compact):
         return (Rule.LOG_START, Rule.SIZE, Rule.TIME)
     return (Rule.LOG_START,)
@@ -102,7 +105,8 @@ def condition_of(
     """Returns a function that says whether a segment breaks a rule, given the next segment.
 
     It must be called once per segment, oldest first. Returns None if the settings disable the rule, or if the log is
-    small enough."""
+    small enough.
+    """
     match rule:
         case Rule.LOG_START:
             return lambda piece, following: following is not None and following.base_offset <= log_start_offset

@@ -47,7 +47,8 @@ class SnapshotFiles:
     """The .log files read last, as far as the budget of open files allows.
 
     Forgetting a file closes it once nobody reads it. Index entries are kept for more segments than files, up to
-    ENTRY_BYTES; those used least recently are dropped first. Thread-safe, under `lock`, which is that of its view."""
+    ENTRY_BYTES; those used least recently are dropped first. Thread-safe, under `lock`, which is that of its view.
+    """
 
     def __init__(self, files: Files, lock: threading.RLock) -> None:
         self._files = files
@@ -98,7 +99,8 @@ class SegmentView:
     """One segment as it was when the directory was listed.
 
     `size` is the .log file's bytes; `about_bytes` is the same, or an estimate that costs no request. `suffix` follows
-    the names of its files while it replaces other segments."""
+    the names of its files while it replaces other segments.
+    """
 
     __slots__ = (
         "_files", "_offsets", "_times", "about_bytes", "base_offset", "directory", "inode", "is_about", "mtime_ms",
@@ -177,8 +179,10 @@ class SegmentView:
         return -1 if last is None else last[0]
 
     def indexes_name(self, end: int) -> bool:
-        """Returns whether an index names a batch at or after a position. A time entry is known only to be after the
-        start."""
+        """Returns whether an index names a batch at or after a position.
+
+        A time entry is known only to be after the start.
+        """
         return self.indexed_position() >= end or (end == 0 and len(self.time_entries) > 0)
 
     def __repr__(self) -> str:
@@ -189,7 +193,8 @@ class Transactions(NamedTuple):
     """The state of transactions.
 
     `stable`: the first offset of the oldest open transaction, or the log's end. `damage`: the first unreadable place in
-    the search; a transaction may then look open only because of it. `open`: producer id -> first offset."""
+    the search; a transaction may then look open only because of it. `open`: producer id -> first offset.
+    """
 
     stable: int
     aborted: list[AbortedTxn]
@@ -236,7 +241,8 @@ class Snapshot:
     def until(self, end_offset: int) -> Snapshot:
         """Returns the snapshot as if the log ended at `end_offset`, without later segments and ends of transactions.
 
-        `end_offset` must be the start of a batch, or not exist. Raises CorruptRecordException and FileNotFoundError."""
+        `end_offset` must be the start of a batch, or not exist. Raises CorruptRecordException and FileNotFoundError.
+        """
         end_offset = max(end_offset, self.log_start_offset)
         if end_offset >= self.log_end_offset:
             return self
@@ -272,8 +278,10 @@ class Snapshot:
         return self._files.may_overlap(segment.path)
 
     def readable_bytes(self, segment: SegmentView) -> int:
-        """Returns the bytes of a segment that are log: all of it, but in the last segment up to the end of valid
-        batches."""
+        """Returns how many bytes of a segment are log.
+
+        These are all of them, but in the last segment only up to the end of valid batches.
+        """
         return self.end_position if segment is self.segments[-1] else segment.size
 
     def about_bytes(self, segment: SegmentView) -> int:

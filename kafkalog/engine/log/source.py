@@ -69,7 +69,8 @@ class Source(Protocol):
         """Returns whether the stretch's file is still the segment's file.
 
         Compaction replaces segments, and a move replaces the log. `aborted_in` then knows nothing of records that no
-        longer exist."""
+        longer exist.
+        """
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         """Returns aborted transactions that may have a record in [first_offset, last_offset]."""
@@ -89,13 +90,15 @@ class Source(Protocol):
     def own_view(self) -> Source:
         """Returns a `PartitionView` of the same partition, to continue reading after damage; the caller closes it.
 
-        Raises IllegalArgumentException if there can be no such view."""
+        Raises IllegalArgumentException if there can be no such view.
+        """
         raise IllegalArgumentException(f"{self.topic_partition} of {self.log_dir} cannot be read past damage here")
 
     def ring_at_change(self, bell: Ringing) -> str | None:
         """Rings `bell` once when the visible end moves, or the log is closed or deleted.
 
-        If another process writes the log, nothing rings: returns the directory that is to be watched instead."""
+        If another process writes the log, nothing rings: returns the directory that is to be watched instead.
+        """
         return None  # nothing changes
 
     def ring_no_more(self, bell: Ringing) -> None:
@@ -105,5 +108,6 @@ class Source(Protocol):
     def has_changed(self) -> bool:
         """Returns whether `recheck` may find more than the last time. This is cheap.
 
-        It is always False for a log that this process has open, whose state is always known."""
+        It is always False for a log that this process has open, whose state is always known.
+        """
         return False

@@ -24,12 +24,14 @@ class TierSegment(NamedTuple):
 class Tier(Protocol):
     """The part of a log below its local start. Thread-safe.
 
-    Raises RemoteStorageException and the errors of damaged data."""
+    Raises RemoteStorageException and the errors of damaged data.
+    """
 
     def extent(self, offset: int) -> Extent | None:
         """Returns where to read `offset`, or what follows it up to the local start; None if nothing follows.
 
-        `offset` is at or above the log start and below the local start."""
+        `offset` is at or above the log start and below the local start.
+        """
 
     def held(self) -> Sequence[TierSegment]:
         """Returns all segments that the tier has of the log, by its metadata."""

@@ -1,5 +1,4 @@
-"""Counts the batches and records that appends refuse, under Kafka's names: BrokerTopicMetrics, as far as the log marks
-them.
+"""BrokerTopicMetrics: counts the batches and records that appends refuse, under Kafka's names.
 
 Bytes refused for their size count for the topic and for all topics; the whole request counts, not only the batch that
 was too large. Invalid records count for all topics only. In Kafka, ReplicaManager marks the other meters (messages and

@@ -125,8 +125,10 @@ class UnifiedLog(PartitionState):
         *,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
-        """Opens the partition like `load`. An I/O error takes the log directory offline and raises
-        KafkaStorageException."""
+        """Opens the partition like `load`.
+
+        An I/O error takes the log directory offline and raises KafkaStorageException.
+        """
         context.check_online()
         try:
             return cls.load(
@@ -246,7 +248,8 @@ class UnifiedLog(PartitionState):
         """Sets the partition's topic id.
 
         Raises InconsistentTopicIdException if it has another one, and IllegalArgumentException for an invalid id, with
-        which the log could not be opened again."""
+        which the log could not be opened again.
+        """
         topic_id = checked_topic_id(topic_id)
         with self.lock:
             if self.topic_id is not None:
@@ -291,7 +294,8 @@ class UnifiedLog(PartitionState):
         """Appends one record (value, key, headers, timestamp) as a client's plain batch of at most `batch_bytes`.
 
         Uses the latest leader epoch. Returns the record's offset; -1, with nothing done, if it needs
-        `append_as_leader`."""
+        `append_as_leader`.
+        """
         return append_row(self, row, batch_bytes)
 
     def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
@@ -301,7 +305,8 @@ class UnifiedLog(PartitionState):
     def check_batch(self, batch: bytes | EncodedBatch, leader_epoch: int) -> None:
         """Raises what `append_as_leader` would raise for a client's batch, because of its size or records.
 
-        A refusal is counted; nothing else changes."""
+        A refusal is counted; nothing else changes.
+        """
         check(self, batch, leader_epoch)
 
     # --- reads -------------------------------------------------------------------------------------------
@@ -313,10 +318,10 @@ class UnifiedLog(PartitionState):
         isolation: FetchIsolation = LOG_END,
         min_one_message: bool = True,
     ) -> FetchDataInfo:
-        """Returns batches from the one that holds `start_offset`: at most `max_length` bytes, up to the end for
-        `isolation`.
+        """Returns batches from the one that holds `start_offset` on.
 
-        Raises OffsetOutOfRangeException below the log start and above the log end.
+        They have at most `max_length` bytes and end before the end that `isolation` allows. Raises
+        OffsetOutOfRangeException below the log start and above the log end.
         """
         if self.unfinished is not None:
             self.settle_to_read()
@@ -343,8 +348,10 @@ class UnifiedLog(PartitionState):
             raise IllegalArgumentException(f"max_length is {max_length}; expected at most {LONG_MAX} bytes") from None
 
     def _look_again_or_raise(self, error: ClosedChannelException) -> None:
-        """After a reader found a file missing: raises the error if this thread holds the lock, so that nobody can be
-        changing it."""
+        """Raises the error of a reader that found a file missing, unless reading again may help.
+
+        It may not if this thread holds the lock, because then nobody can be changing the file.
+        """
         self.local_log.check_if_closed()
         if self.lock.is_mine():
             raise error
@@ -456,10 +463,10 @@ class UnifiedLog(PartitionState):
     # --- truncation, deletion, replacement ---------------------------------------------------------------
 
     def batch_around(self, offset: int) -> tuple[int, int] | None:
-        """Returns the first and last offset of the batch that begins below `offset` and that a truncation there would
-        remove.
+        """Returns the first and last offset of the batch that a truncation to `offset` would split.
 
-        None if there is none."""
+        The batch begins below `offset`, and the truncation would remove it. None if there is none.
+        """
         with self.local_log.guard(f"looking for the batch of offset {offset}"), self.lock:
             self.settle()
             self.local_log.check_if_closed()
@@ -475,7 +482,8 @@ class UnifiedLog(PartitionState):
         """Returns the range of ended transactions that begin below `offset` and end at or after it.
 
         The range is the first offset of the first transaction and the offset of the last marker. None if there are
-        none."""
+        none.
+        """
         with self.local_log.guard(f"looking for transactions across offset {offset}"), self.lock:
             self.settle()
             self.local_log.check_if_closed()
@@ -532,8 +540,10 @@ class UnifiedLog(PartitionState):
         assert max(self.log_start_offset, self.high_watermark, self.recovery_point) <= self.log_end_offset, self
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        """Deletes all records. The log continues at `new_offset`, and starts there or at the lower
-        `log_start_offset`."""
+        """Deletes all records.
+
+        The log continues at `new_offset`, and starts there or at the lower `log_start_offset`.
+        """
         new_offset = values.offset(new_offset, "new_offset", low=0)
         if log_start_offset is not None:
             log_start_offset = values.offset(log_start_offset, "log_start_offset", low=0)
@@ -553,7 +563,8 @@ class UnifiedLog(PartitionState):
         """Deletes all records; the log continues at the first local offset of another log of the partition.
 
         It gets the start offset of that log, and its producers as they were there. The caller holds the other log's
-        lock."""
+        lock.
+        """
         offset, start = log.first_local_offset, log.log_start_offset
         with self.local_log.guard("beginning a copy"), self.lock:
             producers = log.producer_state_manager.entries_in_snapshot(offset)
@@ -579,7 +590,8 @@ class UnifiedLog(PartitionState):
         """Makes the log end at `offset`, after a gap; a new segment begins there.
 
         A log has the same form if the records before its empty last segment were lost. Does nothing for an offset at or
-        below the end."""
+        below the end.
+        """
         offset = values.offset(offset, "offset")
         with self.local_log.guard("skipping offsets"), self.lock:
             self.settle()
@@ -596,7 +608,8 @@ class UnifiedLog(PartitionState):
     def delete_old_segments(self) -> int:
         """Applies retention by the topic's policy. Returns the number of segments chosen.
 
-        If there is nothing to delete, it does not matter whether the directory is offline."""
+        If there is nothing to delete, it does not matter whether the directory is offline.
+        """
         with self.local_log.guard("deleting old segments", refuses=False):
             self.settle()
             return retention.delete_old_segments(self)
@@ -626,8 +639,9 @@ class UnifiedLog(PartitionState):
     # --- closing and deleting ----------------------------------------------------------------------------
 
     def shut_down(self) -> bool:
-        """Closes the log cleanly: waits for writers, refuses later changes, trims, flushes, writes pending files,
-        closes.
+        """Closes the log cleanly.
+
+        Waits for writers, refuses later changes, trims, flushes, writes pending files, and closes.
 
         If interrupted or stopped by an error, it may be called again and continues. Returns whether everything was
         done. A log that was closed otherwise stays as it is, and is recovered when opened.
@@ -648,7 +662,8 @@ class UnifiedLog(PartitionState):
     def refuse_changes(self) -> None:
         """Refuses appends, truncations and deletions from now on, for a partition that is removed or has moved.
 
-        Waits for writers."""
+        Waits for writers.
+        """
         with self.lock:
             if self.local_log.life == OPEN:
                 self.local_log.life = CLOSING
@@ -664,8 +679,10 @@ class UnifiedLog(PartitionState):
                 self.local_log.life = OPEN
 
     def disown(self) -> None:
-        """Called in a forked child: the log belongs to the parent. A lock that a thread held at the fork is never
-        released."""
+        """Called in a forked child: the log belongs to the parent.
+
+        A lock that a thread held at the fork is never released.
+        """
         self.local_log.life = FORKED
         self.lock = PartitionLock()
         self.group_sync = GroupSync()
@@ -712,8 +729,10 @@ class UnifiedLog(PartitionState):
             self.wake_waiters()
 
     def rename_dir(self, name: str, should_reinitialize: bool) -> None:
-        """Renames the directory. Without reinitialization, for a deletion, the log forgets its epochs and topic id
-        file."""
+        """Renames the directory.
+
+        Without reinitialization, for a deletion, the log forgets its epochs and topic id file.
+        """
         with self.lock, self.local_log.guard("renaming dir"):
             self.settle()
             try:

@@ -56,8 +56,10 @@ def structure_error(walk: native.RecordWalk) -> KafkalogError:
 def v2_refusals(
     walk: native.RecordWalk, topic_partition: TopicPartition, times: TimeRules, skipped: bool
 ) -> list[Refusal]:
-    """Returns the refusals of a walk over a v2 batch. `skipped`: by the reader that knows only sizes of keys
-    and values."""
+    """Returns the refusals of a walk over a v2 batch.
+
+    `skipped`: by the reader that knows only sizes of keys and values.
+    """
     found: list[Refusal] = []
     for index, kind, timestamp, offset, key_size, value_size in walk.refusals or ():
         if kind == native.NO_KEY:

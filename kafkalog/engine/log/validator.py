@@ -1,9 +1,9 @@
 """LogValidator: checks produced batches by the topic's rules, assigns offsets, and returns what to write.
 
-There are three ways, as in Kafka's LogValidator (4.4.0): in place (only the header changes, the records' bytes stay),
-conversion of messages of magic 0 and 1, and decompression with a rebuild under the topic's codec. The order of checks
-is Kafka's, since it decides which error a batch with several faults gets. The input is never changed. Native code walks
-the records, once; only a rebuild that changes the records' bytes creates record objects.
+There are three ways, as in Kafka's LogValidator (4.4.0). In place: only the header changes, the records' bytes stay.
+Conversion: messages of magic 0 and 1 become magic 2. Rebuild: records are decompressed, and written under the topic's
+codec. The order of checks is Kafka's, since it decides which error a batch with several faults gets. The input is never
+changed. Native code walks the records, once; only a rebuild that changes the records' bytes creates record objects.
 """
 
 from __future__ import annotations
@@ -168,10 +168,13 @@ class LogValidator:
     def validate_messages_and_assign_offsets(self, offset_counter: int, metrics: MetricsRecorder) -> ValidationResult:
         """Checks every batch and record, assigns offsets from `offset_counter` on, and returns what to write.
 
-        Raises InvalidRecordException for a batch, RecordValidationException for records (all of a batch's, in
-        `record_errors`), CorruptRecordException for an inner checksum, KafkaException for a payload that does not
-        decompress, IllegalArgumentException for what magic 2 cannot hold, and UnsupportedOperationException for a kept
-        v2 batch whose inner offsets are not 0, 1, 2...
+        Raises:
+            InvalidRecordException: for a batch.
+            RecordValidationException: for records; `record_errors` has all of a batch's.
+            CorruptRecordException: for an inner checksum.
+            KafkaException: for a payload that does not decompress.
+            IllegalArgumentException: for values that magic 2 cannot hold.
+            UnsupportedOperationException: for a kept v2 batch whose inner offsets are not 0, 1, 2...
         """
         self._metrics = metrics
         if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
@@ -229,8 +232,10 @@ class LogValidator:
         return self._built(builder, now, next_offset, 0, start_nanos)
 
     def _compressed(self, next_offset: int) -> ValidationResult:
-        """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; batches are kept unchanged if
-        possible."""
+        """validateMessagesAndAssignOffsetsCompressed: the source or the target is compressed.
+
+        Batches are kept unchanged if possible.
+        """
         source = self._source_codec
         in_place = source == self._target_codec
         now = self._clock.milliseconds()

@@ -59,7 +59,8 @@ T = TypeVar("T")
 def _looked_for(error: FileNotFoundError, look: int) -> FileNotFoundError:
     """Returns the error if reading again may help. Raises it for a deleted object the second time.
 
-    Objects are never moved, and the second look has shown what replaced them."""
+    Objects are never moved, and the second look has shown what replaced them.
+    """
     if look and isinstance(error, RemoteResourceNotFoundException):
         raise error
     return error
@@ -267,7 +268,8 @@ class PartitionView(Closing):
         """Returns the segments of a listing; `stats` has what is known of the files.
 
         Raises FileNotFoundError if the listing is too old to find the log's end: files that retention deletes from the
-        front may be missing, but none after them."""
+        front may be missing, but none after them.
+        """
         known = {segment.path: segment for segment in self.snapshot.segments}
         segments = []
         gone: dict[int, FileNotFoundError] = {}
@@ -299,7 +301,8 @@ class PartitionView(Closing):
         """Returns the directory's time before the listing, the names in it, and the known stats of its .log files.
 
         A listing of a directory that changes meanwhile may have a name twice or not at all. While there are names that
-        change, two listings must agree."""
+        change, two listings must agree.
+        """
         looked = self._files.look_into(self.directory, names.LOG_FILE_SUFFIX)
         if looked is not None and not load_cases.transient(looked.names):
             return looked.mtime_ms, frozenset(looked.names), looked.stats
@@ -367,8 +370,9 @@ class PartitionView(Closing):
         return end, position, why
 
     def _walk(self, file: File, segment: SegmentView, start: int, end: int) -> tuple[int, int, int]:
-        """Walks whole batches from `start` on. Returns the end offset (at least `end`), the position, and the reason of
-        the stop.
+        """Walks whole batches from `start` on.
+
+        Returns the end offset (at least `end`), the position, and the reason of the stop.
 
         A batch that does not fit hides no later batch that fits. If none follows, a crash tore it, and recovery
         truncates it.
@@ -394,8 +398,10 @@ class PartitionView(Closing):
         return (end, scan.position, scan.stopped) if position == scan.position else (end, position, MISFIT)
 
     def _known_empty(self, file: File, segment: SegmentView, position: int) -> bool:
-        """Returns whether the tail was searched already: the file is unchanged, or preallocated and zero from
-        here on."""
+        """Returns whether the tail was searched already.
+
+        The file is then unchanged, or preallocated and zero from here on.
+        """
         if self._searched is None:
             return False
         before, start = self._searched
@@ -406,7 +412,8 @@ class PartitionView(Closing):
     def _judge_end(self, seen: Snapshot, why: int, point: int | None, start: int, *, clean: bool) -> Unreadable | None:
         """Returns what is wrong after the last whole batch; None if it may just not be written yet.
 
-        `point`: the recovery point before the look. `start`: the log start; nothing is missing below it."""
+        `point`: the recovery point before the look. `start`: the log start; nothing is missing below it.
+        """
         end = seen.log_end_offset
         if not seen.segments:
             return None
@@ -426,8 +433,7 @@ class PartitionView(Closing):
         return Unreadable(last.path, seen.end_position, what)
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
-        """Raises CorruptRecordException if the end that a reader of that isolation level reached is not the
-        log's end."""
+        """Raises CorruptRecordException if the end that a reader has reached is not the log's end."""
         for look in range(3):
             if look:
                 time.sleep(SECOND_LOOK_S)  # another process may be truncating the log

@@ -95,7 +95,8 @@ def base_offset_of(file: File, header: BatchHeader, position: int) -> int:
 def max_timestamp_of(header: BatchHeader) -> int:
     """Returns the max timestamp of a header that was read without its body.
 
-    Raises IllegalArgumentException for a negative magic, because the size of its header is unknown."""
+    Raises IllegalArgumentException for a negative magic, because the size of its header is unknown.
+    """
     if header.magic < 0:
         legacy.record_overhead(header.magic)
     return header.max_timestamp
@@ -105,7 +106,8 @@ class FileRecords(RecordsEnd):
     """A .log file. `size` is its logical bytes; with preallocation the file is longer.
 
     `channel` is the file while it is open. An idle file may be closed at any time (`kafkalog.engine.files.pool`), and
-    is opened again by its name."""
+    is opened again by its name.
+    """
 
     __slots__ = ("_files", "path")
 
@@ -155,8 +157,10 @@ class FileRecords(RecordsEnd):
         return cls(path, file, files, size)
 
     def open_channel(self) -> File:
-        """Returns the open file; opens it again if it was closed. The caller can use it even if it is closed here
-        meanwhile."""
+        """Returns the open file; opens it again if it was closed.
+
+        The caller can use it even if it is closed here meanwhile.
+        """
         self.used = True
         return self.channel or self._files.pool.reopened(self, self, self._files)
 
@@ -222,7 +226,8 @@ class FileRecords(RecordsEnd):
         """Renames the file.
 
         `path` becomes the new path even if the disk refused the rename, except for a shortage (of descriptors or
-        space)."""
+        space).
+        """
         try:
             self._files.rename_or_was(self.path, path)
         except OSError as error:
@@ -293,8 +298,10 @@ class FileRecords(RecordsEnd):
         return base_offset_of(self.open_channel(), header, header.position)
 
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
-        """Returns the first batch, from a position on, that holds `target_offset` or is above it; None if there is
-        none."""
+        """Returns the first batch that holds `target_offset` or is above it, or None.
+
+        Searches from a file position on.
+        """
         found = self.find_batch(target_offset, starting_position)
         return None if found is None else LogOffsetPosition(*found)
 
@@ -304,8 +311,10 @@ class FileRecords(RecordsEnd):
         return found or self._find_any_batch(target_offset, starting_position)
 
     def _find_any_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
-        """Searches if the native search found nothing: there may be no such batch, or old or damaged batches on the
-        way."""
+        """Searches if the native search found nothing.
+
+        There may be no such batch, or old or damaged batches on the way.
+        """
         previous: BatchHeader | None = None
         for header in walk_headers(self.open_channel(), starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
@@ -339,8 +348,7 @@ class FileRecords(RecordsEnd):
         return None
 
     def largest_timestamp_after(self, starting_position: int) -> TimestampAndOffset:
-        """Returns the largest max timestamp of a batch, with the last offset and epoch of the first batch that
-        has it."""
+        """Returns the largest max timestamp, with last offset and epoch of the first batch that has it."""
         found: BatchHeader | None = None
         largest = -1
         for header in self.batches_from(starting_position):
@@ -396,8 +404,10 @@ class FileRecordsSlice(RecordsSlice):
         return last
 
     def records(self, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
-        """Yields all records of the whole batches, also those below the requested offset. Reads about 1 MiB at
-        a time."""
+        """Yields all records of the whole batches, also those below the requested offset.
+
+        Reads about 1 MiB at a time.
+        """
         position = 0
         chunk_bytes = RECORDS_CHUNK_BYTES
         while position < self.size - HEADER_SIZE_UP_TO_MAGIC:
@@ -423,8 +433,10 @@ class FileRecordsSlice(RecordsSlice):
                 chunk_bytes = size
 
     def send_to(self, sock: HasFileno, position: int = 0, count: int | None = None) -> int:
-        """Sends up to `count` bytes from `position` in the slice with one `sendfile`. Returns the number of
-        bytes sent."""
+        """Sends up to `count` bytes from `position` in the slice with one `sendfile`.
+
+        Returns the number of bytes sent.
+        """
         left = self.size - position
         count = left if count is None else min(count, left)
         if count <= 0:

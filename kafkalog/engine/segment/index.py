@@ -76,8 +76,9 @@ class Making:
 
 
 class AbstractIndex(IndexEnd):
-    """An index file. `entries` is the number of valid entries, `max_entries` the number that fits, `length` the file's
-    bytes.
+    """An index file.
+
+    `entries` is the number of valid entries, `max_entries` the number that fits, `length` the file's bytes.
 
     Opening creates a missing file: sparse, of `max_index_size` rounded down to whole entries. In a file that exists
     every whole entry is valid, including the zeros of a file that a crash left untrimmed.
@@ -212,7 +213,8 @@ class AbstractIndex(IndexEnd):
     def _truncate_to_entries(self, entries: int) -> None:
         """Keeps the first `entries` entries.
 
-        Raises IllegalArgumentException if the file ends before them; `entries` is set nevertheless, as in Kafka."""
+        Raises IllegalArgumentException if the file ends before them; `entries` is set nevertheless, as in Kafka.
+        """
         with self._lock:
             position = self.entries * self.entry_size - self.behind
             self.entries = entries
@@ -274,7 +276,8 @@ class AbstractIndex(IndexEnd):
     def _under_lock(self, search: Callable[..., T], *args: int) -> T:
         """Returns `search(entries, *args)`, run while the entries' bytes are held.
 
-        Raises IndexOutOfBoundsException if the search reaches an entry that the truncated file no longer has."""
+        Raises IndexOutOfBoundsException if the search reaches an entry that the truncated file no longer has.
+        """
         with self._lock:
             _pin = Pin(self)
             size = self.entry_size
@@ -308,7 +311,8 @@ class AbstractIndex(IndexEnd):
     def _entry_bytes(self, slot: int) -> bytes:
         """Returns the bytes of one entry; zeros if another process truncated the file.
 
-        Raises IndexOutOfBoundsException beyond `length`."""
+        Raises IndexOutOfBoundsException beyond `length`.
+        """
         size = self.entry_size
         start = slot * size
         if start + size > self.length:
@@ -390,7 +394,8 @@ class AbstractIndex(IndexEnd):
         """Renames the file.
 
         `path` becomes the new path even if the disk refused the rename, except for a shortage (of descriptors or
-        space)."""
+        space).
+        """
         with self._lock:  # or a reader that opens the file meanwhile would use the old name
             try:
                 self._files.rename_or_was(self.path, path)

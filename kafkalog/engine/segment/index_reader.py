@@ -56,7 +56,8 @@ class OffsetEntries(_Entries):
     def floor(self, offset: int) -> tuple[int, int]:
         """Returns the entry with the greatest offset <= `offset`, as (offset, position).
 
-        Returns (base offset, 0) if there is none; no entry has position 0."""
+        Returns (base offset, 0) if there is none; no entry has position 0.
+        """
         found: tuple[int, int] = self.lookup(offset)
         return found
 
@@ -186,7 +187,8 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
 def last_position(files: Files, path: str) -> int:
     """Returns the position in an .index file's last entry, or -1; it may be after the log's end.
 
-    Zero slots after the last entry are preallocated space."""
+    Zero slots after the last entry are preallocated space.
+    """
     size = OFFSET_ENTRY.size
     try:
         with files.open(path, writable=False) as file:

@@ -381,8 +381,10 @@ class LogSegment:
         return error
 
     def append_from_file(self, records: FileRecords, start: int) -> int:
-        """Appends batches of another file from position `start` on, as far as their offsets fit. Returns the bytes
-        appended."""
+        """Appends batches of another file from position `start` on, as far as their offsets fit.
+
+        Returns the bytes appended.
+        """
         position = start
         # This is Kafka's bound. With a start above 0 it is after the file's end, but the walk ends there anyway.
         while position < start + records.size:
@@ -409,16 +411,20 @@ class LogSegment:
     # --- rolling ---------------------------------------------------------------------------------------
 
     def should_roll(self, roll_params: RollParams) -> bool:
-        """Returns whether an append must go to a new segment: because of bytes, time, a full index or an offset too
-        far."""
+        """Returns whether an append must go to a new segment.
+
+        The reasons are bytes, time, a full index, or an offset too far from the base offset.
+        """
         max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now = roll_params
         if not self.tail.is_known:
             self.know_end()
         return self.tail.must_roll(max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now)
 
     def time_waited_for_roll(self, now: int, message_timestamp: int) -> int:
-        """Returns the ms from the first batch's timestamp to `message_timestamp`; without one, from opening to
-        `now`."""
+        """Returns the ms from the first batch's timestamp (or the opening) to the message (or `now`).
+
+        Without a first batch, the time from opening to `now` counts.
+        """
         if self.tail.first_timestamp is None:
             self.tail.first_timestamp = self._first_timestamp()
         return self.tail.time_waited_for_roll(now, message_timestamp)
@@ -507,12 +513,11 @@ class LogSegment:
         max_position: int | None = WHOLE_SEGMENT,
         min_one_message: bool = False,
     ) -> FetchDataInfo | None:
-        """Returns batches from the one that holds `start_offset`: at most `max_size` bytes, below file position
-        `max_position`.
+        """Returns batches from the one that holds `start_offset` on.
 
-        Returns None if the segment ends before `start_offset`. If `max_position` is None (unknown), no bytes are
-        returned. With `min_one_message` the first batch is returned whole, unless `max_position` ends inside it. Only
-        headers are read.
+        They have at most `max_size` bytes and are below file position `max_position`. Returns None if the segment ends
+        before `start_offset`. If `max_position` is None (unknown), no bytes are returned. With `min_one_message` the
+        first batch is returned whole, unless `max_position` ends inside it. Only headers are read.
         """
         if max_size < 0:
             raise IllegalArgumentException(f"Invalid max size {max_size} for log read from segment {self.log}")
@@ -536,8 +541,7 @@ class LogSegment:
         return info  # noqa: RET504 (the type)
 
     def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:
-        """Returns an offset that a read of `fetch_size` bytes from there does not pass; None if the index knows
-        none."""
+        """Returns an offset that a read of `fetch_size` bytes does not pass; None if unknown."""
         entry = self.offset_index.fetch_upper_bound_offset(start_offset_position, fetch_size)
         return None if entry is None else entry.offset
 
@@ -550,8 +554,10 @@ class LogSegment:
         return self.base_offset if last is None else last.next_offset
 
     def index_fault(self, end: int) -> str | None:
-        """Returns what is impossible in the indexes' last entries, which locate the segment's end; None if they are
-        possible."""
+        """Returns what is impossible in the last index entries; None if they are possible.
+
+        These entries locate the segment's end.
+        """
         if self.log.size == 0:
             return None  # the indexes of a new segment may be full of zeros
         offset_index, time_index = self.offset_index, self.time_index
@@ -589,10 +595,12 @@ class LogSegment:
     # --- recovering and truncating ---------------------------------------------------------------------
 
     def can_be_indexed(self) -> bool:
-        """Returns whether every batch is good and the offsets are in an index's order: `recover` then truncates
-        nothing.
+        """Returns whether every batch is good and the offsets are in an index's order.
 
-        Writes nothing. Does not check whether the index files have room."""
+        `recover` then truncates nothing.
+
+        Writes nothing. Does not check whether the index files have room.
+        """
         plan = IndexPlan(
             self.base_offset,
             self.tail.index_interval_bytes,
@@ -702,7 +710,7 @@ class LogSegment:
         return truncated
 
     def truncate_to(self, offset: int) -> int:
-        """Removes the batch that holds `offset` and everything after it. Returns the bytes cut from the .log file."""
+        """Removes the batch that holds `offset` and everything after it. Returns the bytes removed from the log."""
         mapping = self.translate_offset(offset)
         offset_index, time_index = self.offset_index, self.time_index
         offset_index.truncate_to(offset)
@@ -742,14 +750,17 @@ class LogSegment:
         self.txn_index.update_parent_dir(parent_dir)
 
     def rename_offset_index(self, path: str) -> None:
-        """Renames only the offset index, which the loader builds under another name. An index never opened may be
-        missing."""
+        """Renames only the offset index, which the loader builds under another name.
+
+        An index never opened may be missing.
+        """
         self._lazy_offset_index.rename_to(path)
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
         """Renames all files, .log first. Files that an interrupted call has renamed already are skipped.
 
-        The new names are durable only after the directory is synced."""
+        The new names are durable only after the directory is synced.
+        """
         is_begun = self.txn_index.path.endswith(old_suffix)  # the last file tells: a removed suffix leaves no sign
         for path, rename_to in (
             (self.log.path, self.log.rename_to),
@@ -784,8 +795,9 @@ class LogSegment:
         return lines_of_folder("kafkalog.segment", os.path.dirname(self.log.path))
 
     def delete_if_exists(self) -> None:
-        """Closes and deletes all files, .log first. Tries all of them, then raises the first error; missing files are
-        fine.
+        """Closes and deletes all files, .log first.
+
+        Tries all of them, then raises the first error; missing files are fine.
 
         A `.deleted` file of a future log is also looked for in the partition's directory, because the log may have been
         promoted since.

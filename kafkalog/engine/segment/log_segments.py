@@ -92,7 +92,8 @@ class LogSegments:
         """Returns what `look` finds in several segments; calls it again if the segments changed meanwhile.
 
         While a compaction replaces segments, the successor of an old segment may also come after the new one, and
-        records between them would be missed."""
+        records between them would be missed.
+        """
         while True:
             view = self.view
             found = look()

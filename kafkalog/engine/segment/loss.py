@@ -164,7 +164,8 @@ def told_end(file: File, position: int, end: int, base_offset: int, next_offset:
     """Returns the offset after the last record that the headers of damaged batches in [position, end) describe.
 
     Follows the headers one after the other, while each continues where the last one ended and has one record per
-    offset. Returns `next_offset` if none does."""
+    offset. Returns `next_offset` if none does.
+    """
     while position < end:
         told = told_by_header(file, position, base_offset, next_offset)
         if told is None or told.next_offset - next_offset != told.records:

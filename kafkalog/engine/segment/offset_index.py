@@ -46,8 +46,7 @@ class OffsetIndex(AbstractIndex):
         self._write_entries(OFFSET_ENTRY.pack(self.relative_offset(offset), position), 1, offset)
 
     def check_append(self, offset: int, entries: int, last_offset: int) -> None:
-        """Raises what `append` would raise if the index had `entries` entries and the last offset were
-        `last_offset`."""
+        """Raises what `append` would raise with this number of entries and this last offset."""
         if entries >= self.max_entries:
             raise IllegalArgumentException(
                 f"Attempt to append to a full index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT

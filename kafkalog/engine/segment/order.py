@@ -1,5 +1,7 @@
-"""Checks whether batches fit between their neighbours. No CRC covers the base offset and the magic; this module
-does."""
+"""Checks whether batches fit between their neighbours.
+
+No CRC covers the base offset and the magic; this module does.
+"""
 
 from __future__ import annotations
 

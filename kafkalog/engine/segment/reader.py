@@ -1,4 +1,4 @@
-"""Reads a segment's log without trusting it: for directories that others write, and if an index of ours misled a read.
+"""Reads a segment's log without trusting it: for directories of other processes, and after a wrong index entry.
 
 `SegmentReader` finds the batch that holds an offset, or a record by time. An index entry is a hint: the reader first
 checks the batch that the entry names, and starts at the beginning of the file if it is another one. If there is a gap
@@ -109,7 +109,8 @@ class Extent:
     def cut_overlap(self, table: np.ndarray) -> int | None:
         """Ends the stretch before the first batch of `table` that the next segment has too.
 
-        Returns the row of that batch, or None if there is none."""
+        Returns the row of that batch, or None if there is none.
+        """
         if not self.may_overlap or self.next_base is None or not len(table):
             return None
         place = int(np.argmax(table["base_offset"] == self.next_base))
@@ -119,8 +120,10 @@ class Extent:
         return place
 
     def lacks_indexed(self) -> bool:
-        """Returns whether the segment's index names a batch after the end: the file was then truncated at a batch
-        boundary."""
+        """Returns whether the segment's index names a batch after the end.
+
+        The file was then truncated at a batch boundary.
+        """
         return self.indexed_position is not None and self.indexed_position() >= self.end
 
 
@@ -128,7 +131,8 @@ def header_at(file: File, position: int) -> BatchHeader | None:
     """Returns the header at a position of a .log file, without reading the body. Its `position` is 0.
 
     Returns None if the file ends inside the header, or if the magic is unknown or the size impossible: preallocated
-    space is zeros."""
+    space is zeros.
+    """
     return header_of(file.pread(RECORD_BATCH_OVERHEAD, position))
 
 
@@ -173,8 +177,10 @@ class SegmentReader:
         return header_at(self.file, position)
 
     def starts(self, hint: tuple[int, int] | None) -> Iterator[int]:
-        """Yields positions to start a walk from: that of the hint, if a batch with that last offset is there;
-        then 0."""
+        """Yields positions to start a walk from.
+
+        The first is that of the hint, if a batch with that last offset is there; then 0.
+        """
         if hint is not None and hint[1]:
             header = self.header_at(hint[1])
             if header is not None and header.last_offset == hint[0]:
@@ -182,8 +188,10 @@ class SegmentReader:
         yield 0
 
     def check(self, start: int, end: int) -> None:
-        """Raises CorruptRecordException unless [start, end) is whole batches whose offsets grow within the segment's
-        range."""
+        """Raises CorruptRecordException unless [start, end) is whole batches in order.
+
+        Their offsets must grow within the segment's range.
+        """
         scan = LogScan(self.file, start, end)
         expected = self.base_offset
         for piece in scan:
@@ -193,8 +201,10 @@ class SegmentReader:
             raise Unreadable.where_stopped(self.file, scan).error()
 
     def _check_order(self, table: np.ndarray, expected: int, rows: int | None = None) -> None:
-        """Raises CorruptRecordException if one of the first `rows` rows of a table (default: all) does not fit its
-        neighbours."""
+        """Raises CorruptRecordException if a row of a table does not fit its neighbours.
+
+        Checks the first `rows` rows (default: all).
+        """
         wrong = misfits(table, expected, self.limit)
         if wrong and (rows is None or wrong[0] < rows):
             raise self._misfit(table[wrong[0]])
@@ -236,8 +246,10 @@ class SegmentReader:
         return None
 
     def _check_jump(self, row: np.void) -> None:
-        """Raises CorruptRecordException if a batch after a gap is not of this segment, or if the next one belongs
-        there."""
+        """Raises CorruptRecordException if a batch after a gap does not belong there.
+
+        It is not of this segment then, or the next batch belongs in its place.
+        """
         behind = int(row["position"]) + int(row["size"])
         following = self.header_at(behind) if behind < self.end else None
         begins = self.limit + 1 if following is None else following.base_offset
@@ -252,7 +264,8 @@ class SegmentReader:
         """Returns the offset of the first record at or above both a timestamp and an offset.
 
         Searches from a batch's position up to the position `end` (default: all). Raises CorruptRecordException if a
-        batch on the way does not fit its neighbours, because its offsets cannot be trusted."""
+        batch on the way does not fit its neighbours, because its offsets cannot be trusted.
+        """
         end = self.end if end is None else end
         scan = LogScan(self.file, position, end, slice_bytes=TIME_SEEK_BYTES)
         expected = self.base_offset

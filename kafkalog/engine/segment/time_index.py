@@ -66,8 +66,7 @@ class TimeIndex(AbstractIndex):
     def check_append(
         self, timestamp: int, offset: int, entries: int, last_entry: TimestampOffset, *, skip_full_check: bool = False
     ) -> None:
-        """Raises what `maybe_append` would raise if the index had `entries` entries and `last_entry` were the last of
-        them."""
+        """Raises what `maybe_append` would raise with this number of entries and this last entry."""
         if not skip_full_check and entries >= self.max_entries - 1:
             raise IllegalArgumentException(
                 f"Attempt to append to a full time index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT

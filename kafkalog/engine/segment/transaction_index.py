@@ -127,16 +127,20 @@ class TransactionIndex(TransactionsEnd):
         return self._open(create=True)
 
     def append(self, aborted_txn: AbortedTxn) -> None:
-        """Adds an entry. Raises IllegalArgumentException unless its last offset is above that of the previous
-        append."""
+        """Adds an entry.
+
+        Raises IllegalArgumentException unless its last offset is above that of the previous append.
+        """
         data = self.packed([aborted_txn])
         self.make_writable().pwrite(data, self.end)
         self.end += len(data)
         self.last_offset = aborted_txn.last_offset
 
     def packed(self, aborted_txns: Sequence[AbortedTxn]) -> bytes:
-        """Returns the bytes of new entries for a caller that writes them with its batches. Raises like `append`; opens
-        nothing."""
+        """Returns the bytes of new entries for a caller that writes them with its batches.
+
+        Raises like `append`; opens nothing.
+        """
         last = self.last_offset
         for txn in aborted_txns:
             if last is not None and last >= txn.last_offset:
@@ -220,7 +224,8 @@ class TransactionIndex(TransactionsEnd):
     def sanity_check(self, log_bytes: int) -> None:
         """Raises CorruptIndexException if an entry ends before the segment starts, or if the index is far too large.
 
-        Too large means many more entries than a log of `log_bytes` has batches. Kafka reads through them."""
+        Too large means many more entries than a log of `log_bytes` has batches. Kafka reads through them.
+        """
         if not self.exists or self.closed:
             return
         most = max(log_bytes // RECORD_BATCH_OVERHEAD * TXN_ENTRY.size, READ_LEAST_BYTES)

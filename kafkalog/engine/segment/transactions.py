@@ -66,8 +66,10 @@ class TransactionFollower:
         return None
 
     def first_open_offset(self, end_offset: int) -> int:
-        """Returns the last stable offset of a log that ends at `end_offset`: the start of the oldest open
-        transaction."""
+        """Returns the last stable offset of a log that ends at `end_offset`.
+
+        It is the start of the oldest open transaction, or the end.
+        """
         return min(self.open.values(), default=end_offset)
 
 

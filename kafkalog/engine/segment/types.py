@@ -72,8 +72,7 @@ class TimestampAndOffset(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """FetchResponseData.AbortedTransaction: the producer whose records a read_committed reader skips, and the first
-    offset."""
+    """FetchResponseData.AbortedTransaction: a producer whose records a read_committed reader skips."""
 
     producer_id: int
     first_offset: int
@@ -91,8 +90,10 @@ class RollParams(NamedTuple):
 
 
 class RecoveryObserver(Protocol):
-    """Follows LogSegment.recover and may stop it. Tables are those of the native scan; rows are row numbers in
-    a table."""
+    """Follows LogSegment.recover and may stop it.
+
+    Tables are those of the native scan; rows are row numbers in a table.
+    """
 
     row: int  # the row in progress, if `run` raises
 
@@ -110,8 +111,10 @@ class RecoveryObserver(Protocol):
 
 
 class Records(Protocol):
-    """The result of a read: the bytes of whole batches (the last may be incomplete). They are read only when
-    requested."""
+    """The result of a read: the bytes of whole batches (the last may be incomplete).
+
+    They are read only when requested.
+    """
 
     @property
     def size(self) -> int: ...
