@@ -388,7 +388,7 @@ def _invoke(argv: Sequence[str] | None) -> int:
         raise
     except LogDirLockedException as error:
         if error.hint is not None:  # Python's door is not the commands'
-            error.hint = re.sub("open with read_only=True to look beside it.*", BESIDE, error.hint)
+            error.hint = re.sub("open with read_only=True to read .*", BESIDE, error.hint)
         return _fail(one_line(error), exit_code_of(error))
     except (KafkalogError, OSError, Usage) as error:
         if isinstance(error, IllegalArgumentException) and error.hint is not None:  # as above

@@ -289,7 +289,7 @@ def test_one_log_of_a_tiered_topic(places: tuple[Path, Path], caplog: pytest.Log
     """It is written to as ever; what the tier has is neither forgotten, nor taken for what can be read or cut."""
     start, local = without_tier(places[0])
     with kafkalog.open_log(places[0], "orders-0", config={"retention.bytes": "1", "local.retention.bytes": "1"}) as log:
-        assert "was opened without: offsets from 3 to" in caplog.text
+        assert "was opened without it: offsets from 3 to" in caplog.text
         assert (log.log_start_offset, log.delete_old_segments()) == (start, 0)
         with pytest.raises(OffsetOutOfRangeException, match=f"offset {local - 1} is in the remote tier"):
             next(iter(log.records(local - 1)))

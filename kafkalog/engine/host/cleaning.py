@@ -154,7 +154,7 @@ class Cleaning:
         self._manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
 
     def loaded(self, log_dir: str) -> None:
-        """Reports that all logs of a directory are loaded, and nobody appends yet."""
+        """Reports that all logs of a directory are loaded, and that appends have not begun."""
         self._manager.mend_checkpoints(log_dir)
 
     def removed(self, log_dir: str) -> None:

@@ -153,7 +153,7 @@ class Lease:
 
 
 class Tenant(Protocol):
-    """An object, other than a partition, that exists on a directory as long as somebody holds a lease of it."""
+    """An object, other than a partition, that exists on a directory as long as it has a lease."""
 
     def end(self) -> None:
         """Ends what the tenant keeps in the logs, while they can still be opened: all leases have left cleanly.
@@ -298,7 +298,7 @@ class LogDirectory:
             lease.life.end()
 
     def has_unclean(self, topic: str) -> bool:
-        """Returns whether a partition of the topic that nobody has opened yet was not closed cleanly."""
+        """Returns whether a partition of the topic that has not been opened yet was not closed cleanly."""
         waiting = self.manager.registry.waiting_of(topic)
         return not all(each.clean for each in waiting.values())
 

@@ -253,7 +253,7 @@ def check_taken_over(log_dirs: Iterable[str], files: Files, *, take_over: bool) 
             raise IllegalArgumentException(
                 f"found the directory of a Kafka broker ({names.META_PROPERTIES_FILE}), expected another",
                 path=directory,
-                hint="read_only=True reads it and changes nothing, and so do `kafkalog topics`, `cat`, `export`, "
+                hint="read_only=True reads it as it is, and so do `kafkalog topics`, `cat`, `export`, "
                 "`verify` and `explain`; take_over=True (--take-over; Spark's option takeOver) writes to it in the "
                 "broker's place",
             )

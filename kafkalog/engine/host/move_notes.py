@@ -165,8 +165,8 @@ def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedL
 def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
     """Returns whether `log` got no records since the note next to `other`, which counts, was written.
 
-    If `other` has lost records since (a power loss can remove records that were never flushed), its last records are
-    compared instead.  Raises OSError, KafkaStorageException.
+    Also requires that `other` still has the last records of `log`, unless all of `log` is below the start of `other`: a
+    power loss may have removed records of `other` that were never flushed.  Raises OSError, KafkaStorageException.
     """
     said = _says(other, log, files)
     end = None if said is None else said.end
