@@ -56,7 +56,9 @@ def snapshot(*places: Path) -> dict[str, bytes]:
 def test_another_tier_is_refused(places: tuple[Path, Path], url: str, options: Any, load: Any) -> None:
     before = snapshot(*places)
     wrong = RemoteStorage(places[0].parent / url, **options)
-    with pytest.raises(IllegalArgumentException, match="found none of the segments that the metadata says were copied") as told:
+    with pytest.raises(
+        IllegalArgumentException, match="found none of the segments that the metadata says were copied"
+    ) as told:
         kafkalog.open(places[0], remote=wrong, load=load)
     assert wrong.url in str(told.value)
     assert "of orders-0 from offset" in str(told.value)
@@ -111,7 +113,9 @@ def test_a_lost_object_does_not_stop_the_store(places: tuple[Path, Path], caplog
     log.unlink()
     with caplog.at_level(logging.WARNING, "kafkalog.remote"), kafkalog.open(places[0], remote=places[1]):
         pass
-    lost = [each.getMessage() for each in caplog.records if "but the metadata says it was copied there" in each.getMessage()]
+    lost = [
+        each.getMessage() for each in caplog.records if "but the metadata says it was copied there" in each.getMessage()
+    ]
     assert len(lost) == 1
     assert log.name[21:-4] in lost[0]
 
@@ -157,7 +161,10 @@ def test_threads_wait_for_the_place_too(tmp_path: Path, monkeypatch: pytest.Monk
     with kafkalog.open(tmp_path / "store", remote=wrong, tiering=tiering) as store:
         away.is_away = False
         until = time.monotonic() + 20
-        while caplog.text.count("deleting there are paused: ") < 3 or "found none of the segments that the metadata says" not in caplog.text:
+        while (
+            caplog.text.count("deleting there are paused: ") < 3
+            or "found none of the segments that the metadata says" not in caplog.text
+        ):
             assert time.monotonic() < until
             time.sleep(0.01)
         with pytest.raises(IllegalArgumentException, match="found none of the segments that the metadata says"):

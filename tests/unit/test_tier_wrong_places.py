@@ -32,14 +32,18 @@ def test_a_layout_that_lies_not_there(places: tuple[Path, Path]) -> None:
     wrong = kafkalog.RemoteStorage(tier, layout="aiven")
     with pytest.raises(IllegalArgumentException, match="but a tier in the layout 'local-tiered'"):
         kafkalog.open(wrong, read_only=True)
-    with pytest.raises(IllegalArgumentException, match="found none of the segments that the metadata says were copied there"):
+    with pytest.raises(
+        IllegalArgumentException, match="found none of the segments that the metadata says were copied there"
+    ):
         kafkalog.open(store, remote=wrong, read_only=True)
 
 
 def test_the_tier_of_another_store(places: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other tier"
     tiered(tmp_path / "other", other)
-    with pytest.raises(IllegalArgumentException, match="found none of the segments that the metadata says were copied there"):
+    with pytest.raises(
+        IllegalArgumentException, match="found none of the segments that the metadata says were copied there"
+    ):
         kafkalog.open(places[0], remote=other, read_only=True)
     with kafkalog.open(places[0], remote=places[1], read_only=True) as view:
         assert next(iter(view.topic("orders").partition(0))).offset == 0
@@ -203,7 +207,7 @@ def test_commands_on_a_tier_of_another_layout(run: Run, places: tuple[Path, Path
     for command in ("list", "orphans", "verify"):
         result = run("tier", command, str(places[1]), "--layout", "aiven")
         assert (result.code, result.out) == (2, "")
-        assert "no remote tier" in result.err or "a tier in that of 'local-tiered'" in result.err
+        assert "no remote tier" in result.err or "a tier in the layout 'local-tiered'" in result.err
 
 
 def test_the_layout_is_found_by_who_may_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
