@@ -480,7 +480,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
         (b"0\nx\n", "Malformed line"),
         (
             b"0\n1\nt 0 ten\n",
-            'For input string: "ten" (line 3, byte 4; expected `topic partition offset`; mend the line',
+            'For input string: "ten" (line 3, byte 4; expected `topic partition offset`; repair the line',
         ),
         (b"\x7fELF\xfe\xff", "found byte 0xfe, which is not valid UTF-8 text (expected lines of `topic partition"),
         (None, "found no such file"),

@@ -124,7 +124,7 @@ def test_a_log_that_is_shorter_than_its_metadata(at: LocalTieredStorage, tmp_pat
 def test_only_the_segment_that_was_meant_is_copied(at: LocalTieredStorage, tmp_path: Path) -> None:
     data = write_segment(tmp_path / "segment")
     for size in (999, 1001):
-        with pytest.raises(KafkaStorageException, match=f"found 1000 bytes, expected {size}"):
+        with pytest.raises(KafkaStorageException, match=f"the file has 1000 bytes, expected {size}"):
             at.copy_log_segment_data(copied(size), data)
     assert at.segments_of(PARTITION) == []
 

@@ -367,7 +367,7 @@ def test_folders_that_are_no_partitions_are_told_once(
     for _ in range(2):
         assert storage.partitions() == [PARTITION]
     (line,) = caplog.messages
-    assert f"/{key} is passed over" in line
+    assert f"/{key} is ignored" in line
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])

@@ -578,7 +578,7 @@ def test_a_chunk_that_would_fill_the_memory(bucket: Callable[[str], Path], monke
     for name, value in chunks.items():
         changed(root, ("chunkIndex", name), value)
     metadata = RECORDED._replace(segment_size_in_bytes=size)
-    with bounded_memory(4 << 20), pytest.raises(RemoteStorageException, match=f"a chunk has {size} bytes") as caught:
+    with bounded_memory(4 << 20), pytest.raises(RemoteStorageException, match=f"a chunk of {size} bytes") as caught:
         storage(root, "zstd").fetch_log_segment(metadata, 5, 6)
     assert caught.value.path == f"{root}/{PATH}.log"
     assert caught.value.hint is not None

@@ -190,7 +190,7 @@ def test_what_a_crash_left_is_cleared_away(storage: LogStorage, tmp_path: Path) 
 
 def test_a_file_in_the_place_of_the_folder(storage: LogStorage, tmp_path: Path) -> None:
     folder(tmp_path).write_bytes(b"")
-    with pytest.raises(KafkaStorageException, match=r"remote-log-index-cache: .*move it away"):
+    with pytest.raises(KafkaStorageException, match=r"remote-log-index-cache: .*move it elsewhere"):
         cache_of(storage, tmp_path)
 
 

@@ -144,7 +144,7 @@ def test_another_local_file_than_was_meant_is_not_put(place: Objects, folder: st
     source = tmp_path / "source"
     source.write_bytes(TEN)
     for size in (9, 11):
-        with pytest.raises(KafkaStorageException, match=f"found 10 bytes, expected {size}") as caught:
+        with pytest.raises(KafkaStorageException, match=f"the file has 10 bytes, expected {size}") as caught:
             place.put_file(f"{folder}/a", str(source), size)
         assert caught.value.path == str(source)
     with pytest.raises(KafkaStorageException, match="cannot read") as caught:
@@ -195,7 +195,7 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
     assert list(place.parts_of(str(source), 10, 4)) == [b"0123", b"4567", b"89"]
     assert list(place.parts_of(str(source), 8, 4)) == [b"0123", b"4567"]
     assert list(place.parts_of(str(source), 0, 4)) == []
-    with pytest.raises(KafkaStorageException, match="found 10 bytes, expected 13"):
+    with pytest.raises(KafkaStorageException, match="the file has 10 bytes, expected 13"):
         list(place.parts_of(str(source), 13, 4))
 
 
@@ -429,7 +429,7 @@ def test_a_body_of_another_length_is_asked_for_again(fs: FaultyObjects, spoiled:
     assert fs.asked.count("cat_file") == 3
     fs.spoil("cat_file", lambda _: spoiled, times=99)
     with pytest.raises(
-        RetriableRemoteStorageException, match=f"found {len(spoiled)} bytes from byte 10 on, expected 10"
+        RetriableRemoteStorageException, match=f"the storage returned {len(spoiled)} bytes from byte 10 on, expected 10"
     ):
         place.get("a", 10, 20)
 
@@ -448,7 +448,9 @@ def test_an_object_that_ends_early_is_named(fs: FaultyObjects) -> None:
     fs.spoil("cat_file", lambda data: data[:-1], times=2)
     assert place.get("a/b", 6, 10) == TEN[6:]
     fs.spoil("cat_file", lambda data: data[:-1], times=99)
-    with pytest.raises(RetriableRemoteStorageException, match="found 3 bytes from byte 6 on, expected 4"):
+    with pytest.raises(
+        RetriableRemoteStorageException, match="the storage returned 3 bytes from byte 6 on, expected 4"
+    ):
         place.get("a/b", 6, 10)
 
 
@@ -524,7 +526,7 @@ def test_an_error_of_the_parts_is_the_callers(fs: FaultyObjects, tmp_path: Path)
     place = fs.objects()
     source = tmp_path / "source"
     source.write_bytes(TEN)
-    with pytest.raises(KafkaStorageException, match="found 10 bytes, expected 20"):
+    with pytest.raises(KafkaStorageException, match="the file has 10 bytes, expected 20"):
         place.put("a", lambda: place.parts_of(str(source), 20))
     assert fs.asked.count("open") == 1
     assert place.within() == []

@@ -96,7 +96,7 @@ def test_a_cut_object_is_a_finding_and_others_are_looked_at(
     assert result.code == 1, result.err
     cut, flipped, *_ = result.lines
     assert first in cut
-    assert "found 500 bytes" in cut
+    assert "500 bytes, expected" in cut
     assert second in flipped
     assert "a bad CRC" in flipped
     assert "RemoteLogSegmentId" not in result.out + result.err
@@ -161,7 +161,7 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
     result = run("tier", "restore", store, str(target), "--remote", str(tier), "--yes")
     assert result.code == 1, result.err
     folder = target / "orders-0"
-    (told,) = [line for line in result.lines if f"the object has 500 bytes; {size} were copied" in line]
+    (told,) = [line for line in result.lines if f"found 500 bytes, expected the {size} that were copied" in line]
     assert told.startswith(f"{folder / cut.name[:20]}.log: bytes 500 to {size}")
     assert str(cut) in told
     (told,) = [line for line in result.lines if "a bad CRC" in line]

@@ -207,7 +207,7 @@ def test_commands_on_a_tier_of_another_layout(run: Run, places: tuple[Path, Path
     for command in ("list", "orphans", "verify"):
         result = run("tier", command, str(places[1]), "--layout", "aiven")
         assert (result.code, result.out) == (2, "")
-        assert "no remote tier" in result.err or "a tier in that of 'local-tiered'" in result.err
+        assert "no remote tier" in result.err or "a tier in the layout 'local-tiered'" in result.err
 
 
 def test_the_layout_is_found_by_who_may_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.errors import CorruptCheckpointException, KafkalogError
 
 CURRENT_VERSION = 0
-NO_ENTRIES = "the file is empty; expected entries and their number"
+NO_ENTRIES = "an empty file, expected entries and their number"
 T = TypeVar("T")
 
 

@@ -532,7 +532,7 @@ class AivenTieredStorage:
             self._keys.key_of(encryption, shown)
         except RemoteStorageException as error:
             raise IllegalArgumentException(
-                f"the given keys did not encrypt this tier: {error.message}", path=shown,
+                f"the tier is encrypted by other keys than the given ones: {error.message}", path=shown,
                 hint="also give the key pairs that wrapped its data keys",
             ) from error  # fmt: skip
 

@@ -682,7 +682,7 @@ class Objects:
             if not gives_up:
                 pause_s = self.retries.pause_s(failed)
                 _log.warning(
-                    "%s of %s failed (attempt %d of %d) and is tried again in %.1f s: %s",
+                    "%s of %s failed (attempt %d of %d), it is tried again in %.1f s: %s",
                     doing, shown, failed, self.retries.attempts, pause_s, told,
                 )  # fmt: skip
                 gives_up = self._given_up.wait(pause_s)

@@ -541,7 +541,7 @@ def _whole(file: File, size: int) -> File:
     if size not in (-1, found):
         file.close()
         raise RemoteStorageException(
-            f"the file has {found} bytes, expected the {size} that were copied",
+            f"found {found} bytes, expected the {size} that were copied",
             path=file.path,
             hint="the object was damaged or replaced: restore the one that was copied",
         )
