@@ -50,7 +50,7 @@ class FollowedPartitions:
             TopicPartition, tuple[str, int]
         ] = {}  # (directory, mtime) of copies when their topic id was read
         self._glances = Glances(options.paths)  # not for copies, whose visible end depends on other files
-        self._ends: Offsets = {}  # of the last look
+        self._ends: Offsets = {}  # the ends at the last look
         self.views: dict[TopicPartition, PartitionView] = {}
 
     def look(self, known: Iterable[TopicPartition] = ()) -> Offsets:

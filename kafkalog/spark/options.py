@@ -181,7 +181,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         changes=changes,
         question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
-        # Names of objects do not tell aborted transactions, last times and overlaps.
+        # The names of objects do not show aborted transactions, last times and overlaps.
         remote=places(
             given,
             paths,
@@ -503,7 +503,7 @@ def _check_batch_bounds(start: Bound, end: Bound) -> None:
 
 
 def _check_order(start: Bound, end: Bound) -> None:
-    """IllegalArgumentException if a start lies behind the end of the same kind: offsets, or times."""
+    """Raises IllegalArgumentException if a start is after the end of the same kind: offsets, or times."""
     for name, starts, ends, least in (
         ("offset", start.offsets, end.offsets, 0),  # negative values are words
         ("timestamp", _times(start), _times(end), LONG_MIN),

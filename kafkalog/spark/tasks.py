@@ -284,7 +284,7 @@ class RangeSource(Source):
                 lost(
                     self._options,
                     f"{self.topic_partition}: offsets [{max(offset, piece.segment_base)}, {min(behind, end)}) were "
-                    f"planned, and are gone{self._object_gone()}",
+                    f"planned but no longer exist{self._object_gone()}",
                     self.tell,
                 )
         left = span(seen, start, max(start, end), self._options.isolation)
