@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kafkalog.spark.remote_pieces import RemotePieces
 
 BATCH_ROWS = 64_000
-FILL_ROWS = 32_000  # if batches of the log are not split
+FILL_ROWS = 32_000  # rows of a record batch if batches of the log are not split
 BATCH_BYTES = 8 << 20
 LARGE_BATCH_BYTES = 24 << 20  # three such batches use much of a worker's memory
 LATEST_MEMORY_BYTES = 96 << 20
