@@ -23,7 +23,7 @@ COLUMN_TYPES = {"changeType": "string", "valueBefore": "binary", "offsetBefore":
 
 
 class Known(NamedTuple):
-    """What a log still has before the start of a range.
+    """Says what a log still has before the start of a range.
 
     `is_whole`: the last record of each key before the start still exists.  `cleaned`: the offset that a cleaner has
     reached.

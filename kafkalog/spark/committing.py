@@ -282,7 +282,7 @@ def _sync(store: Store, ends: Mapping[TopicPartition, int]) -> None:
 class _Staged(NamedTuple):
     run: Run
     batches: ReadyBatches
-    is_last: bool  # of its file
+    is_last: bool  # in its file
 
 
 def _runs(files: Sequence[StagedFile]) -> Iterator[_Staged]:

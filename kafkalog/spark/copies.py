@@ -131,7 +131,7 @@ class Copies:
         self._told: dict[TopicPartition, str] = {}
         self._compared: dict[TopicPartition, list[tuple[str, str | None]]] = {}  # by directory and topic id
         self._wrong: dict[TopicPartition, str] = {}  # contradictions found by the last look
-        self._topic_ids: dict[TopicPartition, str] = {}  # of the copies that were chosen last
+        self._topic_ids: dict[TopicPartition, str] = {}  # topic ids of the copies that were chosen last
         self._samples = SAMPLES_MOST
 
     def look(

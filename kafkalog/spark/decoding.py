@@ -62,7 +62,7 @@ def from_registry(
         message: The message of a Protobuf schema.  Default: the first message of the newest schema.  A value that is
             another message is an error.
         mode: "FAILFAST" fails the query for a value that is not in this format, has an unknown id or cannot be
-            decoded; "PERMISSIVE" returns null for it.
+            decoded.  "PERMISSIVE" returns null for it.
         options: Options of Spark's function.  "basic.auth.user.info" and "bearer.auth.token" are credentials for the
             registry.
 
@@ -136,7 +136,7 @@ def debezium(
         decoded: The value is a struct already, as `from_registry` returns it.  Then `before`, `after` and `source`
             keep their types, and there is no `message`.
         mode: "FAILFAST" fails the query for a value that is not an event (a JSON object with `op`) or does not fit
-            `schema`; "PERMISSIVE" returns null for the value, or for the fields of a row that do not fit.
+            `schema`.  "PERMISSIVE" returns null for the value, or for the fields of a row that do not fit.
 
     Returns:
         A column with the struct.

@@ -306,7 +306,7 @@ class Tokens:
         self._after_name: str | None = None  # the token that was read together with a name
         self._is_open = False  # the current text is not read yet
         self._contexts = [_Context(ROOT)]
-        self.value = ""  # of a text or number
+        self.value = ""  # content of a text or number
 
     @property
     def name(self) -> str | None:

@@ -237,7 +237,7 @@ class _Parser:
         return self._repeated(f"{group})")
 
     def _behind(self, kind: str) -> str:
-        """Translates a look-behind: each alternative becomes one of its own, since their lengths may differ."""
+        """Translates a look-behind: each alternative becomes a separate one, since their lengths may differ."""
         is_behind, self._is_behind = self._is_behind, True
         each = [self._sequence()]
         while self._here() == "|":

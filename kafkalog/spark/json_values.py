@@ -3,7 +3,7 @@
 The column `value` is then a struct of the schema's fields, as `from_json(value.cast("string"), schema)` returns in mode
 PERMISSIVE with Spark's default settings.  A value that does not have its field's type is null, and a text that is not a
 JSON object is a struct of nulls.  The native parser (`json_columns`) reads rows that are exact JSON; the module
-`from_json` reads the few that Spark treats in its special way.  Types whose text depends on settings or on the locale
+`from_json` reads the few that Spark reads in another way.  Types whose text depends on settings or on the locale
 (timestamps, dates, decimals) are refused.
 
 The driver finds the types, since only Spark parses DDL; executors get a pickled JsonValues.

@@ -23,7 +23,7 @@ from kafkalog.errors import (
 
 OPTION = "keepTimestamps"
 COLUMN = "timestamp"
-NO_TIMESTAMP = -1  # of a record without a timestamp, in a log and in rows that were read from it
+NO_TIMESTAMP = -1  # a record without a timestamp, in a log and in rows that were read from it
 MS_US = 1000
 KEY_SHOWN = 100  # characters of a key in a message
 

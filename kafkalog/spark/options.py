@@ -181,7 +181,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         changes=changes,
         question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
-        # Names of objects do not tell aborted transactions, last times and overlaps.
+        # The names of objects do not show aborted transactions, last times and overlaps.
         remote=places(
             given,
             paths,
@@ -351,12 +351,14 @@ def _strategy(
     if not found:
         raise IllegalArgumentException(
             "One of the following options must be specified for the kafkalog source: "
-            "subscribe, subscribePattern, assign."
+            "subscribe, subscribePattern, assign.",
+            hint="such as .option('subscribe', 'orders')",
         )
     if len(found) > 1:
         raise IllegalArgumentException(
             "Only one of the following options can be specified for the kafkalog source: "
-            "subscribe, subscribePattern, assign."
+            "subscribe, subscribePattern, assign.",
+            hint=f"found {', '.join(found)}: leave all but one out",
         )
     value = given[found[0]].strip(BLANKS)
     if found[0] == "assign":
@@ -365,17 +367,21 @@ def _strategy(
         topics = tuple(topic.strip() for topic in value.split(",") if topic.strip())
         if not topics:
             raise IllegalArgumentException(
-                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'",
+                hint="expected topics with commas between them, such as orders,payments",
             )
         return None, topics, None
     if not value:
-        raise IllegalArgumentException("Pattern to subscribe is empty as specified value for option 'subscribePattern'")
+        raise IllegalArgumentException(
+            "Pattern to subscribe is empty as specified value for option 'subscribePattern'",
+            hint="expected a regular expression of java.util.regex, such as orders-.*",
+        )
     java_pattern(value)
     return None, None, value
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
-    expected = f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}'
+    expected = f'option assign: Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}'
     parsed = _json(text, expected)
     listed = []
     for topic, partitions in parsed.items():
@@ -474,9 +480,14 @@ def _time_ms(value: object, name: str) -> int:
 
 def _refuse_end(given: Mapping[str, str]) -> None:
     if "endingoffsets" in given:
-        raise IllegalArgumentException("ending offset not valid in streaming queries")
+        raise IllegalArgumentException(
+            "ending offset not valid in streaming queries", hint="leave endingOffsets out: a stream has no end"
+        )
     if "endingoffsetsbytimestamp" in given or "endingtimestamp" in given:
-        raise IllegalArgumentException("ending timestamp not valid in streaming queries")
+        raise IllegalArgumentException(
+            "ending timestamp not valid in streaming queries",
+            hint="leave endingTimestamp and endingOffsetsByTimestamp out: a stream has no end",
+        )
     if _boolean(given, "latest", False):
         raise IllegalArgumentException(
             "option latest is not valid in streaming queries: the last value of a key is known only at the end",
@@ -486,24 +497,32 @@ def _refuse_end(given: Mapping[str, str]) -> None:
 
 def _check_batch_bounds(start: Bound, end: Bound) -> None:
     if start.word == LATEST:
-        raise IllegalArgumentException("starting offset can't be latest for batch queries on Kafka")
+        raise IllegalArgumentException(
+            "starting offset can't be latest for batch queries on Kafka",
+            hint="set startingOffsets to earliest, or to the first offsets as JSON",
+        )
     if end.word == EARLIEST:
-        raise IllegalArgumentException("ending offset can't be earliest for batch queries on Kafka")
+        raise IllegalArgumentException(
+            "ending offset can't be earliest for batch queries on Kafka",
+            hint="set endingOffsets to latest, or to the end offsets as JSON",
+        )
     for (topic, number), offset in (start.offsets or {}).items():
         if offset == LATEST:
             raise IllegalArgumentException(
-                f"startingOffsets for {_shown(topic, number)} can't be latest for batch queries on Kafka"
+                f"startingOffsets for {_shown(topic, number)} can't be latest for batch queries on Kafka",
+                hint="-1 means latest: give the first offset to read, or -2 for earliest",
             )
     for (topic, number), offset in (end.offsets or {}).items():
         if offset == EARLIEST:
             raise IllegalArgumentException(
-                f"ending offset for {_shown(topic, number)} can't be earliest for batch queries on Kafka"
+                f"ending offset for {_shown(topic, number)} can't be earliest for batch queries on Kafka",
+                hint="-2 means earliest: give the end offset, or -1 for latest",
             )
     _check_order(start, end)
 
 
 def _check_order(start: Bound, end: Bound) -> None:
-    """IllegalArgumentException if a start lies behind the end of the same kind: offsets, or times."""
+    """Raises IllegalArgumentException if a start is after the end of the same kind: offsets, or times."""
     for name, starts, ends, least in (
         ("offset", start.offsets, end.offsets, 0),  # negative values are words
         ("timestamp", _times(start), _times(end), LONG_MIN),

@@ -35,7 +35,7 @@ class PlanReport:
         self._topics: set[str] = set()
         self.partitions = 0  # chosen by name
         self.segments = 0
-        self.bytes = 0  # of the partitions that were read
+        self.bytes = 0  # in the partitions that were read
 
     def choose(self, partitions: Iterable[TopicPartition]) -> None:
         """Counts the partitions that the options, or a batch of a stream, name."""

@@ -182,9 +182,8 @@ class Registry:
         for base, authorization in self._bases:
             request = urllib.request.Request(base + path, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
             if authorization is not None:
-                request.add_unredirected_header(
-                    "Authorization", authorization
-                )  # a redirect to another host does not get it
+                # A redirect to another host does not get it.
+                request.add_unredirected_header("Authorization", authorization)
             try:
                 with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
                     data = answer.read(ANSWER_BYTES_MAX)

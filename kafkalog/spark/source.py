@@ -252,7 +252,7 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
 
 
 class PushingReader(KafkalogReader):
-    """Takes the filters that it applies exactly."""
+    """Accepts the filters that it applies exactly."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
         # A filter of rows must not change which value of a key is the last.

@@ -55,7 +55,7 @@ DEAD_AFTER_S = 24 * 3600
 
 
 class TopicFacts(NamedTuple):
-    """What executors know about a topic: its state when the driver read it."""
+    """A topic as executors know it: its state when the driver read it."""
 
     partitions: int
     config: Mapping[str, str]  # settings that differ from defaults

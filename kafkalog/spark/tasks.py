@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kafkalog.spark.remote_pieces import RemotePieces
 
 BATCH_ROWS = 64_000
-FILL_ROWS = 32_000  # if batches of the log are not split
+FILL_ROWS = 32_000  # rows of a record batch if batches of the log are not split
 BATCH_BYTES = 8 << 20
 LARGE_BATCH_BYTES = 24 << 20  # three such batches use much of a worker's memory
 LATEST_MEMORY_BYTES = 96 << 20
@@ -284,7 +284,7 @@ class RangeSource(Source):
                 lost(
                     self._options,
                     f"{self.topic_partition}: offsets [{max(offset, piece.segment_base)}, {min(behind, end)}) were "
-                    f"planned, and are gone{self._object_gone()}",
+                    f"planned but no longer exist{self._object_gone()}",
                     self.tell,
                 )
         left = span(seen, start, max(start, end), self._options.isolation)

@@ -77,7 +77,7 @@ def test_columns_are_those_that_are_listed(spark: Any, log_dir: str) -> None:
 
 
 def test_columns_are_checked(spark: Any, log_dir: str) -> None:
-    with pytest.raises(Exception, match=r"there is no column 'vlaue'.*there are key, value, topic"):
+    with pytest.raises(Exception, match=r"there is no column 'vlaue'.*expected key, value, topic"):
         read(spark, log_dir, columns="vlaue").load()
     with pytest.raises(Exception, match="expected names, each once"):
         read(spark, log_dir, columns="key,key").load()

@@ -269,7 +269,7 @@ def test_a_row_that_does_not_fit_its_schema(session: Any) -> None:
     assert frame.select(K.debezium("value", "id bigint", mode="PERMISSIVE").alias("e")).first().e.after.id is None
     with pytest.raises(IllegalArgumentException, match="schema is given together with decoded=True"):
         K.debezium("value", "id bigint", decoded=True)
-    with pytest.raises(IllegalArgumentException, match="schema: found str '', expected such as"):
+    with pytest.raises(IllegalArgumentException, match="schema: found str '', expected DDL such as"):
         K.debezium("value", "")
 
 

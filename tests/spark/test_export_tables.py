@@ -143,7 +143,7 @@ def test_what_was_exported_before_comes_in_and_a_new_table_gets_all(lake: Lake) 
     with pytest.raises(IllegalStateException, match="has registration 0 of this export, its notes end at -1"):
         lake.export("t")
     (lake.target / "_kafkalog" / "tables" / "export-id.json").unlink()
-    with pytest.raises(IllegalStateException, match=r"export-id.json is gone, by which tables know this export"):
+    with pytest.raises(IllegalStateException, match=r"export-id\.json is missing, the id by which tables know"):
         lake.export("t")
 
 
@@ -211,7 +211,7 @@ def test_a_target_that_the_format_cannot_name(lake: Lake) -> None:
     """Refused before anything is written: Delta's package would read the table of `a b` for `a%20b`."""
     target, bad = lake.target, {"delta": "%20", "iceberg": "#"}
     lake.target = target / f"a{bad.pop(lake.format)}b"
-    with pytest.raises(IllegalArgumentException, match=r"found '(%20|#)' in the target, which (delta|iceberg) takes"):
+    with pytest.raises(IllegalArgumentException, match=r"found '(%20|#)' in the target, which has another meaning in"):
         lake.export("t")
     assert not target.exists()
     lake.target = target / f"a {bad.popitem()[1]}b"

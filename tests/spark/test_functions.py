@@ -246,7 +246,7 @@ def test_encode_batch_of_the_highest_offsets() -> None:
             [{"value": b"x", "offset": n} for n in (-3, -2)],
             PLACED,
             0,
-            r"r\.offset: found 2 records of .* -3 to -2",
+            r"r\.offset: found 2 records with .* -3 to -2",
         ),
         ([{"value": b"x", "offset": LAST + 1}], PLACED, 0, r"r\.offset: found 1 records"),
         ([{"value": b"x", "offset": n} for n in (5, 5)], PLACED, 0, "Illegal offset in row 1"),

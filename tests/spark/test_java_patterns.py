@@ -50,7 +50,7 @@ def ours(pattern: str, names: list[str]) -> set[str] | str:
 REFUSED = {
     r"(a)\2": "no group 2 before",
     r"\1(a)": "no group 1 before",
-    r"(a\1)": "in the group 1 itself",
+    r"(a\1)": "inside the group 1",
     "(?<=a?)b": "look-behind requires fixed-width pattern",
     "(?<=a{1,2})b": "look-behind requires fixed-width pattern",
     "(?<=a+)b": "look-behind requires fixed-width pattern",

@@ -50,7 +50,7 @@ def test_all_copies(spark: Any, disks: list[str]) -> None:
     assert sorted(map(tuple, some)) == [(3, 18), (3, 19)]
     with pytest.raises(Exception, match="expected replica among them"):
         read(spark, disks, replicas="all", columns="offset").collect()
-    with pytest.raises(Exception, match="replica is there with the option replicas=all alone"):
+    with pytest.raises(Exception, match="replica needs option replicas=all"):
         read(spark, disks, columns="offset,replica").collect()
 
 

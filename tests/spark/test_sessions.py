@@ -145,7 +145,7 @@ def test_names_in_another_case(spark: Any, log_dir: str) -> None:
     assert bytes(frame.selectExpr("VALUE", "HEADERS[0].KEY AS name").first().VALUE).startswith(b"value-")
     with settings(spark, spark__sql__caseSensitive="true"), pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
         frame.select("VALUE")
-    with pytest.raises(Exception, match=r"there is no column 'OFFSET' .*there are key, value"):
+    with pytest.raises(Exception, match=r"there is no column 'OFFSET' .*expected key, value"):
         read(spark, log_dir).schema("OFFSET bigint").load().count()
 
 

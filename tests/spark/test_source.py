@@ -1,4 +1,4 @@
-"""The data source in a real local Spark: found by itself, with the columns, options and answers of the Kafka source."""
+"""The data source in a real local Spark: found by Spark, with the columns, options and answers of the Kafka source."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_checkpoint_of_another_subscription(tmp_path: Path) -> None:
     fill(tmp_path, "t-0", 10)
     fill(tmp_path, "u-0", 10)
     start = begin(reader(tmp_path, subscribe="t,u"))
-    with pytest.raises(IllegalStateException, match="The checkpoint has u-0, and subscribe does not name their topic"):
+    with pytest.raises(IllegalStateException, match="The checkpoint has u-0, but subscribe does not name their topic"):
         next_end(reader(tmp_path, subscribe="t"), start)
 
 
@@ -280,7 +280,7 @@ def test_damage_at_the_end_does_not_stall_a_stream(tmp_path: Path, caplog: pytes
     data = bytearray(path.read_bytes())
     data[-40] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorruptRecordException, match="failOnDataLoss=false"):
+    with pytest.raises(CorruptRecordException, match="set the source option failOnDataLoss to false"):
         next_end(reader(tmp_path), {"t": {"0": 0}})
     assert next_end(reader(tmp_path, failOnDataLoss="false"), {"t": {"0": 0}}) == {"t": {"0": 90}}
     assert "Some data may have been lost" in caplog.text

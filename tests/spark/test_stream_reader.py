@@ -93,7 +93,7 @@ def test_an_old_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "kafkalog.spark.streaming", None)  # as where its imports fail
     stream = KafkalogDataSource({"path": "/logs", "subscribe": "t"}).streamReader(None)
-    with pytest.raises(UnsupportedOperationException, match=r"with PySpark 4\.2 or newer, this is"):
+    with pytest.raises(UnsupportedOperationException, match=r"need PySpark 4\.2 or newer, this is"):
         stream.initialOffset()
 
 

@@ -218,7 +218,7 @@ def _judged(
         f"`pip install --force-reinstall kafkalog[spark]` for {seen['executable']}",
     )  # fmt: skip
     yield Check(
-        place, "data source", seen["is_source_found"], "found by itself" if seen["is_source_found"] else "not found",
+        place, "data source", seen["is_source_found"], "found" if seen["is_source_found"] else "not found",
         "install kafkalog so that the module pyspark_kafkalog is on the Python path; on the driver "
         "kafkalog.spark.source.register(spark) registers it by hand",
     )  # fmt: skip

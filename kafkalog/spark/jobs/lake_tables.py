@@ -100,7 +100,7 @@ def check_tables(tables: Tables) -> None:
             raise IllegalArgumentException(
                 f"found catalog {tables.catalog!r} and namespace {tables.namespace!r}",
                 hint='format="iceberg" needs both: catalog=pyiceberg.catalog.load_catalog(...), namespace="logs"; each '
-                "topic becomes a table of its own name in the namespace",
+                "topic becomes a table with its name in the namespace",
             )
 
 

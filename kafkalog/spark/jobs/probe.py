@@ -34,7 +34,7 @@ class Sampled(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a process checks.  `places` is a pickle, which only a Python with kafkalog can load."""
+    """The checks for a process.  `places` is a pickle, which only a Python with kafkalog can load."""
 
     folders: tuple[str, ...]
     samples: tuple[Sampled, ...]

@@ -41,7 +41,7 @@ Dir = str | os.PathLike[str] | RemoteStorage
 Dirs = Dir | Sequence[Dir]
 Names = TopicPartition | str | Iterable[TopicPartition | str]
 EXECUTOR_HINT = (
-    "set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that has kafkalog, on every machine (README, Spark); "
+    "set PYSPARK_PYTHON, or spark.pyspark.python, to a Python with kafkalog on every host (docs/how-to/spark-jobs.md); "
     "run `pip install kafkalog[spark]` there"
 )
 
