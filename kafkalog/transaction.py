@@ -191,7 +191,7 @@ class _Part:
             if entry is not None and entry.producer_epoch > self._holder.epoch:
                 return  # the coordinator reports that the transaction was ended
             raise InvalidTxnStateException(
-                f"a truncation of {self.appends.topic_partition} has cut off records of the transaction of "
+                f"a truncation of {self.appends.topic_partition} has removed records of the transaction of "
                 f"{transactional_id!r}",
                 hint="abort it, which ends its other records, and run it again",
             )
@@ -495,7 +495,7 @@ class StoreTransaction(Block, Shown):
         try:
             return part.append(rows, self.transactional_id)
         except _FENCED as error:
-            part.is_torn = False  # it is aborted, whatever there is of it: the coordinator says so to a commit
+            part.is_torn = False  # its records are aborted, and a commit gets an error from the coordinator
             if isinstance(error, InvalidProducerEpochException) and self._home.coordinators.give_up_if_outrun(
                 self.transactional_id, holder
             ):

@@ -172,44 +172,10 @@ from kafkalog._face import value_columns
 sample_batch = pa.record_batch({"value": pa.array([b'{"id": 1, "paid": true}'])})
 batches = [sample_batch]
 """,
-    **dict.fromkeys(
-        [
-            f"kafkalog._face.{each}"
-            for each in (
-                "readable.Readable.records",
-                "readable.Readable.read_arrow",
-                "readable.Readable.to_duckdb",
-                "readable.Readable.latest",
-                "selection.Filters",
-            )
-        ],
-        """
-import kafkalog
-store = kafkalog.open("data")
-topic = store.create_topic("orders")
-topic.append(b'{"id": 7, "amount": 2.5}', key=b"customer-7")
-log = topic.partition(0)
-""",
-    ),
     "kafkalog.toolbox.backup.backup": BACKUP,
     "kafkalog.toolbox.restore.restore": BACKUP + "kafkalog.toolbox.backup.backup('shop', 'backups/2026-11-27')",
-    "kafkalog.partition.Partition.compact": "import kafkalog",
     "kafkalog": "import kafkalog",
     "kafkalog._face.store_handles": "import kafkalog",
-    "kafkalog.partition.Partition.describe": """
-import kafkalog
-log = kafkalog.open_log("data", "t-0")
-""",
-    "kafkalog.topic.Topic.describe": """
-import kafkalog
-store = kafkalog.open("data")
-store.create_topic("orders")
-""",
-    "kafkalog.reader.StoreReader.read_arrow": """
-import kafkalog
-store = kafkalog.open("data")
-store.create_topic("orders").append(b'{"id": 7}')
-""",
     "kafkalog.reader.StoreReader.rewind": """
 import kafkalog
 store = kafkalog.open("data")
@@ -220,23 +186,6 @@ for name in ("orders", "payments"):
 import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
-""",
-    "kafkalog.store.Store.transactions": """
-import kafkalog
-store = kafkalog.open("data")
-store.create_topic("orders")
-with store.transaction("a") as txn:
-    txn.append("orders", b"1")
-""",
-    "kafkalog.store.Store.topics": """
-import kafkalog
-store = kafkalog.open("data")
-store.create_topic("orders")
-""",
-    "kafkalog.topic.Topic.partition": """
-import kafkalog
-store = kafkalog.open("data")
-store.create_topic("prices")
 """,
     "kafkalog.store": "import kafkalog",
     "kafkalog.errors.DiskFull": """

@@ -348,7 +348,7 @@ def test_a_truncation_that_cuts_a_transaction_lets_it_only_be_aborted(tmp_path: 
                 assert log.engine is not None
                 log.engine.truncate_to(cut)  # at 3 inside a batch, which the Partition would refuse
                 if step != "commit":
-                    with pytest.raises(InvalidTxnStateException, match="cut off records of the transaction of 'job'"):
+                    with pytest.raises(InvalidTxnStateException, match="removed records of the transaction of 'job'"):
                         txn.append(b"d")
                 if step == "append":
                     raise ZeroDivisionError
