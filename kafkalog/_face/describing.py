@@ -210,7 +210,13 @@ def _counted(problems: Sequence[str]) -> str:
 
 @dataclass(frozen=True, repr=False)
 class TopicDescription(_OfParts):
-    """A topic at one moment: the sums of its `partitions`, and a `sample` of its records."""
+    """A topic at one moment. The numbers are sums over its partitions.
+
+    Attributes:
+        name: The topic's name.
+        partitions: The description of each partition.
+        sample: Records from places spread over all offsets.
+    """
 
     name: str
     partitions: list[PartitionDescription]
@@ -233,7 +239,13 @@ class TopicDescription(_OfParts):
 
 @dataclass(frozen=True, repr=False)
 class StoreDescription(_OfParts):
-    """A store at one moment: the sums of its `topics`, and a `sample` if one was requested."""
+    """A store at one moment. The numbers are sums over its topics.
+
+    Attributes:
+        place: The store's directories.
+        topics: The description of each topic.
+        sample: Records from places spread over all offsets, if they were requested.
+    """
 
     place: str
     topics: list[TopicDescription]

@@ -182,7 +182,7 @@ class PartitionReader(ChunkReader):
         """Notes that the whole held chunk was returned."""
         held = self._held
         if held is not None and held[0] is chunk:
-            self._move_to(held[2])  # first: after an interrupt, a moved position keeps the chunk from being put back
+            self._move_to(held[2])  # first: an interrupted poll is undone only if the position has moved
             self.leader_epoch = held[1][-1].leader_epoch
             self._next = len(held[1])
             self.given = None
