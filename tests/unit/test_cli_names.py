@@ -155,12 +155,12 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("describe --jsn x", "Did you mean"),
         ("cat x --start 5", "No such option '--start'. Did you mean --from? (see kafkalog cat --help)"),
         ("latest x --end 5", "No such option '--end'. Did you mean --until?"),
-        ("cat x --isolation read_committed", "Did you mean --committed (which is read_committed)?"),
+        ("cat x --isolation read_committed", "Did you mean --committed (isolation level read_committed)?"),
         ("cat x --key_prefix a", "Did you mean --key-prefix?"),
-        ("cat x --on_damage skip", "Did you mean --skip-damage (which is on_damage='skip')?"),
+        ("cat x --on_damage skip", "Did you mean --skip-damage (on_damage='skip' in Python)?"),
         ("export x --limit 5 --to y", "Did you mean --last?"),
-        ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints what it names"),
-        ("export x --by day --to y", "No such option '--by': it splits by partitions"),
+        ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints the fields that it names"),
+        ("export x --by day --to y", "No such option '--by': it writes a file per partition"),
         (
             "cat --from @1793232000 x",
             "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from @1793232000000",
@@ -179,7 +179,7 @@ def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
     [
         (
             "cat logs --partitions orders-0",
-            "'--partitions': found 'orders-0', expected a whole number; partitions stand ",
+            "'--partitions': found 'orders-0', expected a whole number; to name partitions write ",
         ),
         ("transactions abort logs --start-offset abc", "'--start-offset': found 'abc', expected a whole number; "),
         ("cat logs -n 1.5", "'-n' / '--limit': found '1.5', expected a whole number (see kafkalog cat --help)"),
@@ -187,18 +187,18 @@ def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
         ("transactions abort logs --start-offset " + "9" * 30, "is not in the range 0<=x<=9223372036854775807."),
         (
             "cat lgs",
-            "lgs: not found, expected a Kafka log directory (the folder that holds topic-0 ...); did you mean log",
+            "lgs: not found, expected a Kafka log directory (the directory that holds topic-0 ...); did you mean log",
         ),
-        ("cat far", "far: not found, expected a Kafka log directory (the folder that holds topic-0 ...)\n"),
+        ("cat far", "far: not found, expected a Kafka log directory (the directory that holds topic-0 ...)\n"),
         ("cat file", "file: found a file"),
         ("topics lgs", "did you mean logs?"),
         ("cat deep/lgs", "deep/lgs: not found, expected a Kafka log directory"),
         ("cat deep/dtaa", "did you mean deep/data?"),
         (
             "move logs/t-0 disk2",
-            "disk2: not found, expected a Kafka log directory (an empty folder is enough: mkdir disk2)",
+            "disk2: not found, expected a Kafka log directory (an empty directory is enough: mkdir disk2)",
         ),
-        ("move logs/t-0 lgos", "(an empty folder is enough: mkdir lgos); did you mean logs?"),
+        ("move logs/t-0 lgos", "(an empty directory is enough: mkdir lgos); did you mean logs?"),
         ("retain logs --config x", "x: no such file, expected a broker's server.properties"),
     ],
 )
@@ -338,7 +338,7 @@ def test_one_more_directory_is_no_topic(run: Run, tmp_path: Path) -> None:
         kafkalog.open_log(tmp_path / name, "orders-0").close()
     for command in ("verify", "recover", "describe", "cat"):
         result = run(command, tmp_path / "one", tmp_path / "two")
-        assert (result.code, f"{tmp_path / 'two'}: found a directory behind" in result.err) == (2, True), command
+        assert (result.code, f"{tmp_path / 'two'}: found a directory after" in result.err) == (2, True), command
         result = run(command, tmp_path / "one", tmp_path / "twoo")
         assert (result.code, "and no directory of that name" in result.err) == (2, True), command
     result = run("verify", tmp_path / "one", "order")
@@ -394,4 +394,4 @@ def test_an_export_that_matches_nothing_says_so(run: Run, log_dir: Path, tmp_pat
     assert "nothing matched" not in run(*asked).err
     told = run(*asked, "--header", "source:app")
     assert told.code == CLEAN  # a name may have a colon
-    assert "note: --header 'source:app' is a name; a value stands behind '=': --header source=app" in told.err
+    assert "note: --header 'source:app' is taken as a name; write a value after '=': --header source=app" in told.err

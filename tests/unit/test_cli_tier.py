@@ -244,7 +244,7 @@ def partly(tmp_path: Path) -> tuple[str, str, int]:
 def test_a_tiered_directory_read_without_its_tier_is_noted(run: Run, partly: tuple[str, str, int], line: str) -> None:
     store, tier, first = partly
     result = run(*(part.format(store) for part in line.split()))
-    assert result.err.count(f"(orders-0 below {first}); --remote reads it, too") == 1, result.err
+    assert result.err.count(f"(orders-0 below {first}); --remote reads it too") == 1, result.err
     assert "--remote" not in run(*(part.format(store) for part in line.split()), "--remote", tier).err
 
 

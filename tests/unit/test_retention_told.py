@@ -202,12 +202,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out, err = capsys.readouterr()
     assert "stays until" in out
     assert "guessed: cleanup.policy, retention.ms, retention.bytes" in err
-    assert "retention.ms=604800000 (guessed default)" in out
+    assert "retention.ms=604800000 (7.0 d, guessed default)" in out
     properties = root.parent / "server.properties"
     properties.write_text("log.retention.hours=24\n")
     assert invoke(["explain", str(root / "orders-0"), "--config", str(properties)]) == 0
     out, err = capsys.readouterr()
-    assert "retention.ms=86400000 (server.properties, unless the topic sets it)" in out
+    assert "retention.ms=86400000 (1.0 d, server.properties, unless the topic sets it)" in out
     assert "cleanup.policy=delete (guessed default)" in out
     assert "the topic may have others: cleanup.policy, retention.ms, retention.bytes: nothing beside the data" in err
     assert "--config" not in err
