@@ -63,8 +63,8 @@ def command(
     `append --json` accepts both.
 
     A record is printed if it matches all given options. A time in --from or --until selects records by their
-    timestamps, in whatever order they are in the log; --follow continues after that time. --grep uses RE2's syntax.
-    --grep, --header and --where need pyarrow. --last reads from the end.
+    timestamps, whatever their order in the log. --follow continues after the time of --until. For --grep use RE2's
+    syntax. --grep, --header and --where need pyarrow. --last reads from the end.
 
     --key with a topic reads all of its partitions in LOG_DIR. With --partitions N (how many partitions the topic has on
     all disks and brokers) it reads only the one that Kafka's producers choose for the key.

@@ -145,7 +145,11 @@ def _print_json(table: CheckpointTable) -> None:
     )
 
 
-@command.command("set", short_help="Set one line of a checkpoint.")
+@command.command(
+    "set",
+    short_help="Set one line of a checkpoint.",
+    epilog="\b\nFor example:\n  kafkalog checkpoint set /var/kafka-logs/recovery-point-offset-checkpoint orders-0 1200",
+)
 @click.argument("file", type=LocalPath())
 @click.argument("partition")
 @click.argument("offset", metavar="OFFSET|none")
@@ -159,9 +163,9 @@ def set_line(file: str, partition: str, offset: str, dry_run: bool, yes: bool, f
     Without --yes the command only reports the change. With --yes it locks the directory, copies the file to FILE.bak,
     and replaces it in one step.
 
-    An offset that makes no sense is refused (exit 2), unless --force is given: one after the log's end, one for a
-    partition that does not exist, or a log start offset that brings deleted records back. A name that the file cannot
-    hold (with a space) is always refused.
+    An offset that makes no sense is refused (exit 2), unless --force is given. Examples are an offset after the log's
+    end, a partition that does not exist, or a log start offset that brings deleted records back. A name that the file
+    cannot hold (with a space) is always refused.
     """
     if offset != "none" and not re.fullmatch(r"\d{1,19}", offset):
         raise Usage(f"OFFSET: found {offset!r}, expected a whole number from 0, or none to remove the line")

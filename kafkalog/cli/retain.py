@@ -75,7 +75,7 @@ def command(
     them.
 
     A table of topics shows what is deleted, up to which time, and when the rules will delete the next closed segment.
-    If more than 20 partitions would lose segments, only --segments lists them. What --yes deletes is always listed.
+    If more than 20 partitions would lose segments, only --segments lists them. Deleted segments are always listed.
 
     If --target-free cannot be reached, nothing is deleted, and the exit code is 1. Then give a smaller number.
     """

@@ -24,7 +24,7 @@ from kafkalog.cli.console import (
     tell_findings,
 )
 from kafkalog.cli.groups import NamingGroup
-from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.places import TAKE_OVER, log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, OsFiles, local_path
@@ -89,7 +89,11 @@ REMOTE = click.option(
 )
 
 
-@command.command("list", short_help="Show where each segment is.")
+@command.command(
+    "list",
+    short_help="Show where each segment is.",
+    epilog="\b\nFor example:\n  kafkalog tier list /var/kafka-logs orders --remote s3://bucket/prefix",
+)
 @click.argument("place", metavar="DIR|URL")
 @click.argument("topics", metavar="[PARTITIONS]...", nargs=-1)
 @REMOTE
@@ -151,7 +155,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     others = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.copied_size is not None]
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
-        note(f"{where}: the object of its log has {row.size} bytes; expected the {row.copied_size} that were copied")
+        note(f"{where}: the object of its log has {row.size} bytes, expected the {row.copied_size} that were copied")
     damaged = [row for row in rows if row.damage is not None]
     for row in damaged:
         note(f"{row.partition} {row.base_offset} {row.segment_id}: its manifest is damaged: {row.damage}")
@@ -166,7 +170,11 @@ def _flaw(row: tiering.TierSegment) -> str:
     return ", incomplete" if row.lacks else ", wrong size" if row.copied_size else ""
 
 
-@command.command("verify", short_help="Check every checksum and index, and find unfinished uploads.")
+@command.command(
+    "verify",
+    short_help="Check every checksum and index, and find unfinished uploads.",
+    epilog="\b\nFor example:\n  kafkalog tier verify s3://bucket/prefix",
+)
 @click.argument("place", metavar="DIR|URL", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--deep", is_flag=True, help="Also decode every record; check sequences, transactions and epochs.")
@@ -234,7 +242,11 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     )
 
 
-@command.command("copy", short_help="Upload closed segments that are not in the tier.")
+@command.command(
+    "copy",
+    short_help="Upload closed segments that are not in the tier.",
+    epilog="\b\nFor example:\n  kafkalog tier copy /var/kafka-logs --remote s3://bucket/prefix --yes",
+)
 @click.argument("log_dir", type=LocalPath())
 @click.option(
     "--remote",
@@ -243,9 +255,7 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     required=True,
     help="The remote tier of the directory: an address such as s3://bucket/prefix, or a directory.",
 )
-@click.option(
-    "--take-over", is_flag=True, help="Write to the directory of a Kafka cluster's node, in its broker's place."
-)
+@TAKE_OVER
 @click.option("--yes", is_flag=True, help="Make the change.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
@@ -297,7 +307,11 @@ def _split(partition: TopicPartition) -> dict[str, object]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-@command.command("restore", short_help="Restore partitions of a tier to a directory.")
+@command.command(
+    "restore",
+    short_help="Restore partitions of a tier to a directory.",
+    epilog="\b\nFor example:\n  kafkalog tier restore s3://bucket/prefix /mnt/restored orders --yes",
+)
 @click.argument("place", metavar="URL|DIR")
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
@@ -355,7 +369,11 @@ def restore(
     return FINDINGS if findings else CLEAN
 
 
-@command.command("orphans", short_help="Find objects without a known segment; delete them.")
+@command.command(
+    "orphans",
+    short_help="Find objects without a known segment; delete them.",
+    epilog="\b\nFor example:\n  kafkalog tier orphans /var/kafka-logs --remote s3://bucket/prefix",
+)
 @click.argument("place", metavar="DIR|URL")
 @REMOTE
 @click.option(

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 KAFKAS_TOOL = "kafka-transactions.sh --bootstrap-server HOST:9092"
 
 
-@click.command("abort", short_help="Abort an open transaction offline.")
+@click.command(
+    "abort",
+    short_help="Abort an open transaction offline.",
+    epilog="\b\nFor example:\n  kafkalog transactions abort /var/kafka-logs orders-0 --start-offset 38",
+)
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--transactional-id", metavar="ID", help="Abort the transaction of this transactional id.")
@@ -63,9 +67,9 @@ def command(
     Without --yes the command only reports what it would do, and a broker may be running. With --yes it writes the abort
     marker, which cannot be undone; the directory must not be in use (exit 3).
 
-    If the coordinator has the transaction open (__transaction_state of the same directory), it is ended as by the
-    coordinator: in all of its partitions, its producer is fenced, and the state of the transactional id becomes
-    CompleteAbort. Otherwise only the abort marker is written, as by kafka-transactions.sh.
+    If the coordinator has the transaction open (__transaction_state of the same directory), it ends in all of its
+    partitions.  Its producer is fenced, and the state of the transactional id becomes CompleteAbort, as if the
+    coordinator had ended it. Otherwise only the abort marker is written, as by kafka-transactions.sh.
 
     The directory of a Kafka broker needs --take-over. Other replicas of the partition do not get the marker, and a
     broker that follows one of them truncates it again. On a running cluster use Kafka's tool instead, which ends the

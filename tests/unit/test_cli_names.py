@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 import kafkalog
 from kafkalog._face.missing import whole_topics
 from kafkalog._face.named import names_of_partition, names_partition, names_topic, say_which
-from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.cli.app import CLEAN, FINDINGS, USAGE, cli, one_line
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.errors import KafkalogError
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
@@ -395,3 +397,33 @@ def test_an_export_that_matches_nothing_says_so(run: Run, log_dir: Path, tmp_pat
     told = run(*asked, "--header", "source:app")
     assert told.code == CLEAN  # a name may have a colon
     assert "note: --header 'source:app' is taken as a name; write a value after '=': --header source=app" in told.err
+
+
+SHARED_OPTIONS = (
+    *("--topic", "--from", "--key", "--grep", "--where", "--header", "--partitions", "--skip-damage", "--committed"),
+    *("--dry-run", "--yes", "--take-over", "--progress", "--utc", "--deep", "--roll", "--only", "--config", "-X"),
+    *("--remote-option", "--layout", "--prefix", "--key-pair", "--topic-id", "--log-dir", "--from-start"),
+)
+
+
+def test_an_option_has_one_help_text() -> None:
+    own = {("cursors", "--topic"), ("cursors", "--committed"), ("spark export", "--skip-damage")}
+    found: dict[str, set[str]] = {}
+    contexts = [click.Context(cli, info_name="kafkalog")]
+    for ctx in contexts:
+        if isinstance(ctx.command, click.Group):
+            names = [(name, ctx.command.get_command(ctx, name)) for name in ctx.command.list_commands(ctx)]
+            contexts += [click.Context(command, info_name=name, parent=ctx) for name, command in names if command]
+        for param in ctx.command.params:
+            for option in set(param.opts) & set(SHARED_OPTIONS) if isinstance(param, click.Option) else ():
+                if (ctx.command_path.removeprefix("kafkalog "), option) not in own:
+                    found.setdefault(option, set()).add(param.help or "")
+    assert set(found) == set(SHARED_OPTIONS)
+    assert {option: texts for option, texts in found.items() if len(texts) > 1} == {}
+
+
+def test_hints_name_options() -> None:
+    error = KafkalogError("no", hint='on_damage="truncate" cuts; read_only=True reads; create=True makes it')
+    assert one_line(error) == "no (`kafkalog recover --yes` cuts; a command that only reads reads; --create makes it)"
+    error = KafkalogError("no", hint='kafkalog.open(..., remote="s3://bucket/prefix") reads both')
+    assert one_line(error) == "no (--remote s3://bucket/prefix reads both)"
