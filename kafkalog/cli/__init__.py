@@ -1,8 +1,8 @@
-"""The toolbox `kafkalog`: looks into, checks and mends Kafka log directories.
+"""The command line `kafkalog`: inspects, checks and repairs Kafka log directories.
 
-The only part that reads argv or the environment, and the only one that needs `kafkalog[cli]` (click and rich).  Data
-goes to stdout, notes and progress to stderr; exit codes are 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4 being
-written, 141 closed pipe.  Commands live in modules of their own that are imported when they run.
+It is the only package that reads argv or the environment, and the only one that needs `kafkalog[cli]` (click and rich).
+Data goes to stdout; notes and progress go to stderr. Exit codes are 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4
+being written, 141 closed pipe. Each command is a module that is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Entry point of the `kafkalog` command; does not return."""
+    """Runs the `kafkalog` command and exits; it does not return."""
     try:
         _main()
-    except KeyboardInterrupt:  # while modules are imported, or at the end; between them the command tells it
+    except KeyboardInterrupt:  # during imports or at exit; otherwise `_invoke` reports it
         with contextlib.suppress(OSError, ValueError):
             print("kafkalog: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -1,6 +1,6 @@
-"""The command table and what all commands share: lazy imports, one-line errors, exit codes.
+"""The table of commands, and what all commands share: lazy imports, one-line errors, exit codes.
 
-A command's options are its parameters, however many there are: click hands each over by its name.
+The parameters of a command function are its options: click passes each one by name, so there may be many.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ if TYPE_CHECKING:
 
 CLEAN, FINDINGS, USAGE, IO, BEING_WRITTEN = 0, 1, 2, 3, 4
 _FROM_HARMLESS = (CLEAN, BEING_WRITTEN, FINDINGS, USAGE, IO)
-INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell tells it
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 plus the signal number, as in a shell
 
-# Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name>, dashes as underscores, has it as `command`.
+# Name -> its line in `kafkalog --help`.  The command is `command` in kafkalog.cli.<name>, with _ for each dash.
 COMMANDS = {
-    "append": "Append records from stdin to a partition.",
-    "backup": "Copy log directories beside their writer: consistent, checked, incremental.",
-    "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
-    "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
-    "compact": "Compact partitions as a broker's cleaner does, offline.",
-    "compare": "Compare two log directories, record by record: a backup with its original, replicas.",
-    "completion": "Print what completes commands, options, topics and partitions in bash, zsh or fish.",
-    "cursors": "Show how far groups have read, and what lies before them; set and delete their offsets.",
-    "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
-    "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
-    "du": "Show what takes the space: by topic, kind of file and age of segments.",
-    "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
-    "explain": "Tell why each segment of a partition is still here, and when it goes.",
+    "append": "Append records from standard input to a partition.",
+    "backup": "Copy log directories, also while they are written: consistent, checked, incremental.",
+    "cat": "Print the records of partitions: all, the last ones, or those that match.",
+    "checkpoint": "Show the checkpoints of log directories and compare them with the logs; set one line.",
+    "compact": "Compact partitions offline, as a broker's log cleaner does.",
+    "compare": "Compare two log directories record by record, such as a backup and its original.",
+    "completion": "Print the completion script for bash, zsh or fish.",
+    "cursors": "Show the committed offsets and the lag of consumer groups; set and delete offsets.",
+    "delete-records": "Raise a partition's log start offset: records before it become unreadable forever.",
+    "describe": "Show the partitions of a log directory: segments, sizes, offsets, times and codecs.",
+    "du": "Show what uses disk space: by topic, by kind of file and by age of segments.",
+    "dump": "Print the contents of single files in the format of kafka-dump-log.",
+    "explain": "Explain why each segment is kept, and when it will be deleted.",
     "export": "Write the records of partitions to Parquet, Arrow, CSV or JSON files.",
-    "history": "Print every value of a key that is still there, and which of them counts.",
-    "latest": "Print the last value of each key, as text or JSON, or to Parquet, Arrow, CSV or JSON files.",
-    "log-dirs": "Print partitions and sizes of log directories as kafka-log-dirs does.",
+    "history": "Print every stored value of a key, and say which one is current.",
+    "latest": "Print the last value of each key, or write it to Parquet, Arrow, CSV or JSON files.",
+    "log-dirs": "Print partitions and their sizes as JSON in the format of kafka-log-dirs.",
     "move": "Move a partition to another log directory, offline.",
-    "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
-    "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
-    "restore": "Check a backup, and bring it, or some partitions of it, back as log directories.",
-    "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
-    "salvage": "Copy what can be read of damaged partitions to a new directory.",
-    "spark": "Verify, recover, compact, export and import over a Spark cluster.",
-    "tail": "Print the last records of all topics, and what comes.",
-    "tier": "Look into a remote tier: what is where, checks, uploads, restores, orphans.",
+    "recover": "Recover partitions after a crash: truncate logs at damage and rebuild the rest.",
+    "reindex": "Check indexes against their logs, and rebuild the wrong ones.",
+    "restore": "Check a backup, and restore it or some of its partitions as log directories.",
+    "retain": "Delete old segments by the retention settings, or until enough disk space is free.",
+    "salvage": "Copy all readable records of damaged partitions to a new directory.",
+    "spark": "Run verify, recover, compact, export and import on a Spark cluster.",
+    "tail": "Print the newest records of all topics, and new ones as they arrive.",
+    "tier": "Work with a remote tier: list, verify, upload, restore, find orphans.",
     "topics": "Show the topics of log directories in one table.",
-    "transactions": "Show open and hanging transactions, and which one holds read_committed readers back.",
-    "verify": "Check every batch and every index entry of a log directory.",
+    "transactions": "Show open and hanging transactions; abort one offline.",
+    "verify": "Check every batch and index entry of a log directory for damage.",
 }
-# What `kafkalog <command> --help` ends with.
+# Examples at the end of `kafkalog <command> --help`.
 EXAMPLES = {
     "append": ("kafkalog append /var/kafka-logs orders-0 -K : < lines.txt",),
     "backup": (
@@ -147,15 +147,16 @@ EXAMPLES = {
 }
 
 
-BESIDE = "look beside it: commands that read, and those that change something without --yes, take no lock"
+BESIDE = "use a command that takes no lock: those that only read, and all others without --yes"
 TAKE_OVER = (
-    "`kafkalog topics`, `cat`, `export`, `verify` and `explain` read it as it is; --take-over writes to it, in the "
-    "place of its broker, which is stopped meanwhile"
+    "`kafkalog topics`, `cat`, `export`, `verify` and `explain` read it and change nothing; --take-over writes to it "
+    "in place of its broker, which must be stopped"
 )
 
 
 class PipeClosed(Exception):
-    """Whoever read our output (head, less) has gone.  No OSError: click makes exit code 1 of those, our "findings"."""
+    """The reader of our output (such as head or less) has closed the pipe. Not an OSError, for which click exits with
+    1: our code for findings."""
 
 
 @contextlib.contextmanager
@@ -167,7 +168,7 @@ def _watching_the_pipe() -> Iterator[None]:
 
 
 class LazyGroup(TableGroup):
-    """Commands by name, imported when they are asked for."""
+    """A group whose commands are imported when they are used."""
 
     table = COMMANDS
 
@@ -190,27 +191,37 @@ class LazyGroup(TableGroup):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(kafkalog.__version__, prog_name="kafkalog")
 def cli() -> None:
-    """Look into, check and mend Apache Kafka log directories, without a broker.
+    """Inspect, check and repair Apache Kafka log directories, without a broker.
 
-    Partitions are named as such (orders-0), by their topic (orders), or by a glob (in quotes: 'orders-*'); commands
-    that take several take all where none is named.  A glob takes Kafka's own topics only where it begins as they do
-    ('__*').
+    PARTITIONS names partitions (orders-0), topics (orders) or globs (in quotes: 'orders-*'). If none is named, a
+    command uses all partitions. A glob matches Kafka's internal topics only if it begins with two underscores ('__*').
 
-    Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4 nothing is wrong that stays so, but some of it is being
-    written by a broker or another program (ask again), 130 interrupted, 141 when whoever read the output (such as head)
-    went away.  If standard output is closed from the start, what would be printed goes nowhere.
+    Commands that change files only report the change, until --yes is given. The exceptions are `append`, which always
+    appends, and `backup`, `salvage` and `export`, which only write new files.
+
+    \b
+    Exit codes:
+      0    clean
+      1    findings, such as damage
+      2    wrong command line
+      3    the directory is locked, or an I/O error
+      4    a broker or another program was writing: try again
+      130  interrupted
+      141  the reader of the output (such as head) closed the pipe
+
+    If standard output is closed at the start, all output is discarded.
     """
 
 
 class LocalPath(click.Path):
-    """A path of this machine, as each door takes them (`kafkalog.engine.files.local_path`)."""
+    """A path on this machine, in each form that the Python API accepts (`kafkalog.engine.files.local_path`)."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return local_path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 class Number(click.IntRange):
-    """A whole number in a range.  `instead` is what to type if it was meant otherwise."""
+    """A whole number in a range. `instead` says in the error what the caller may have meant to type."""
 
     def __init__(self, min: int | None = None, max: int | None = None, *, instead: str = "") -> None:
         super().__init__(min, max)
@@ -226,11 +237,11 @@ class Number(click.IntRange):
 
 
 class Usage(Exception):
-    """The command line asks for something that is not there or makes no sense; exit 2."""
+    """The command line makes no sense, or names something that does not exist; exit 2."""
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code that an error stands for."""
+    """Returns the exit code for an error."""
     if isinstance(error, BeingWrittenException):
         return BEING_WRITTEN
     if isinstance(error, (LogDirLockedException, DiskError, RemoteStorageException)):
@@ -243,20 +254,22 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def worse(code: int, other: int) -> int:
-    """Of two exit codes the one that a command ends with: what was found counts more than what cannot be told yet."""
+    """Returns the exit code that prevails: a finding counts more than a partition that is being written."""
     return max(code, other, key=_FROM_HARMLESS.index)
 
 
 def one_line(error: BaseException) -> str:
-    """What was found, what was expected, what to do: in one line."""
+    """Returns an error as one line: what was found, what was expected, what to do."""
     if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
         return f"{error.filename or error}: {_no_permission(error.filename)}"
     if isinstance(error, OSError) and not isinstance(error, KafkalogError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, KafkalogError) and error.hint is not None:
+        error.hint = _in_options(error.hint)
     text = " ".join(str(error).split()) or type(error).__name__
     refusal = error.__cause__ if isinstance(error, RemoteStorageException) else None
-    if isinstance(refusal, PermissionError) and refusal.filename is None:  # no file's; the text has the answer
-        return f"{text} (the storage refuses it: check the credentials, --remote-option, and what they may do there)"
+    if isinstance(refusal, PermissionError) and refusal.filename is None:  # the storage refused, not a file
+        return f"{text} (the storage refuses access: check the credentials, --remote-option, and their permissions)"
     cause = error.__cause__
     if not isinstance(cause, (OSError, KafkalogError)):
         return text
@@ -266,9 +279,29 @@ def one_line(error: BaseException) -> str:
     parts = (cause.filename, cause.strerror) if isinstance(cause, OSError) else (None,)
     if not all(part and str(part) in text for part in parts):
         return f"{text}: {told}"
-    if isinstance(cause, PermissionError):  # the file stands there already, what to do does not
+    if isinstance(cause, PermissionError):  # the text names the file, but not what to do
         return f"{text.removesuffix(f': {cause.strerror}')}: {_no_permission(cause.filename)}"
     return text
+
+
+# Arguments of the Python API that hints name -> what to type instead.
+_INSTEAD_OF_ARGUMENTS = (
+    (r"""on_damage=["']truncate["']""", "`kafkalog recover --yes`"),
+    (r"""on_damage=["']skip["']""", "--skip-damage"),
+    (r"skip_damage=True \(--skip-damage\)", "--skip-damage"),
+    (r"\bcreate=True", "--create"),
+    (r"\btake_over=True(?: \(--take-over[^)]*\))?", "--take-over"),
+    (r"\bread_only=True", "a command that only reads"),
+    (r"""kafkalog\.open\(\.\.\., remote=(?:"([^"]*)"|\.\.\.)\)""", r"--remote \1"),
+    (r"""\bremote="([^"]*)\"""", r"--remote \1"),
+)
+
+
+def _in_options(hint: str) -> str:
+    """Returns a hint of the Python API in the words of the command line."""
+    for argument, option in _INSTEAD_OF_ARGUMENTS:
+        hint = re.sub(argument, option, hint)
+    return hint
 
 
 def _no_permission(path: object) -> str:
@@ -286,7 +319,7 @@ def _is_readable(path: str) -> bool:
         else:
             OS_FILES.open(path, writable=False).close()
     except FileNotFoundError:
-        return True  # it was to be made
+        return True  # the command would create it
     except OSError:
         return False
     return True
@@ -297,13 +330,13 @@ def _user() -> str:
 
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
+    """Runs the command line and exits."""
     _name_stdout()
     sys.exit(invoke(argv))
 
 
 def invoke(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code.  Errors become one line on stderr."""
+    """Runs a command line and returns the exit code.  An error becomes one line on stderr."""
     _open_closed_streams()
     try:
         code = _invoke(argv)
@@ -314,7 +347,7 @@ def invoke(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Descriptors 0 to 2 that are closed would be given to the files that we open: nothing stands in their place."""
+    """Opens os.devnull for each closed descriptor from 0 to 2: else the files that we open would get these numbers."""
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -326,7 +359,7 @@ def _open_closed_streams() -> None:
 
 
 class _StandardOutput(io.FileIO):
-    """Says in an error whose it is."""
+    """Standard output that names itself in its errors."""
 
     def write(self, data: Buffer, /) -> int:
         try:
@@ -342,7 +375,7 @@ def _name_stdout() -> None:
         out.flush()
         named: Any = _StandardOutput(out.fileno(), "wb", closefd=False)
         sys.stdout = io.TextIOWrapper(
-            named if out.write_through else io.BufferedWriter(named),  # as it is with PYTHONUNBUFFERED
+            named if out.write_through else io.BufferedWriter(named),  # with PYTHONUNBUFFERED
             encoding=out.encoding,
             errors=out.errors,
             line_buffering=out.line_buffering,
@@ -351,7 +384,8 @@ def _name_stdout() -> None:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """A broken pipe, a full disk: told by the exit code; Python's own flush at exit shall not complain again."""
+    """Flushes stdout and stderr. If that fails (broken pipe, full disk), redirects them to os.devnull: the exit code
+    reports it, and Python's flush at exit must not complain again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -363,7 +397,7 @@ def _drop_what_cannot_be_written() -> None:
 
 def _invoke(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a file name that is no UTF-8 is shown, not an error
+        if isinstance(stream, io.TextIOWrapper):  # a file name that is not UTF-8 must not raise
             stream.reconfigure(errors="backslashreplace")
     try:
         result = cli.main(args=None if argv is None else list(argv), prog_name="kafkalog", standalone_mode=False)
@@ -387,12 +421,12 @@ def _invoke(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except LogDirLockedException as error:
-        if error.hint is not None:  # Python's door is not the commands'
-            error.hint = re.sub("open with read_only=True to read .*", BESIDE, error.hint)
+        if error.hint is not None:
+            error.hint = re.sub("(open (it )?)?(with )?read_only=True.*", BESIDE, error.hint)
         return _fail(one_line(error), exit_code_of(error))
     except (KafkalogError, OSError, Usage) as error:
-        if isinstance(error, IllegalArgumentException) and error.hint is not None:  # as above
-            error.hint = re.sub("read_only=True reads it as it is.*take_over=True.*", TAKE_OVER, error.hint)
+        if isinstance(error, IllegalArgumentException) and error.hint is not None:
+            error.hint = re.sub("read_only=True.*take_over=True.*", TAKE_OVER, error.hint)
         return _fail(one_line(error), exit_code_of(error))
 
 

@@ -1,4 +1,4 @@
-"""`kafkalog append`: records from stdin to a partition, through the engine that a broker's log has."""
+"""`kafkalog append`: appends records from stdin to a partition, through the same engine as the Python API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kafkalog.partition import Partition
 from kafkalog.records import Header
 
 BATCH_RECORDS = 10_000
-VALUES = ("value", "value_base64", "payload", "payload_base64")  # kcat's names are taken, too
+VALUES = ("value", "value_base64", "payload", "payload_base64")  # kcat's names are accepted too
 TIMES = ("timestamp", "ts")
 FIELDS = (
     *VALUES, "key", "key_base64", *TIMES, "headers",
@@ -46,16 +46,18 @@ JSON_NAMES = {
 }
 
 
-@click.command("append", short_help="Append records from stdin.")
+@click.command("append", short_help="Append records from standard input to a partition.")
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partition")
-@click.option("--create", is_flag=True, help="Make the directory and the partition where they are missing.")
-@click.option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+@click.option("--create", is_flag=True, help="Create the directory and the partition if they do not exist.")
+@click.option("--compression", metavar="CODEC", help="Compression of batches: none, gzip, snappy, lz4 or zstd.")
 @SETTINGS
 @TAKE_OVER
 @click.option("-K", "--key-separator", metavar="TEXT", help="Split each line into key and value at TEXT.")
-@click.option("--fsync", is_flag=True, help="Flush each batch to the disk.")
-@click.option("--json", "as_json", is_flag=True, help="Lines are JSON as `cat --json` prints; the result too.")
+@click.option("--fsync", is_flag=True, help="Flush each batch to disk.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Read JSON lines as `cat --json` prints them; print the result as JSON."
+)
 def command(
     log_dir: str,
     partition: str,
@@ -67,32 +69,37 @@ def command(
     fsync: bool,
     as_json: bool,
 ) -> int:
-    """Append each line of stdin as a record to PARTITION (topic-0) of LOG_DIR.
+    """Append each line of standard input as a record to PARTITION (topic-0) of LOG_DIR.
 
-    Needs the directory for itself: a running broker refuses it (exit 3).  A directory that belongs to a Kafka cluster
-    (it has meta.properties) also needs --take-over.  A damaged log that was not closed cleanly takes nothing before
-    `kafkalog recover` has cut it, or `kafkalog salvage` has saved what can be read.
+    The command needs the directory for itself: it fails with exit code 3 while a broker is running. A directory that
+    belongs to a Kafka cluster (it has meta.properties) also needs --take-over. A damaged log that was not closed
+    cleanly accepts no records: first truncate it with `kafkalog recover`, or copy what is readable with `kafkalog
+    salvage`.
 
-    With --json each line is an object: value as text, null, or any JSON, which is stored as its text; or value_base64.
-    Optional: key or key_base64; timestamp in ms or ISO text, -1 or null for now; headers, a list of objects of key and
-    value or value_base64.  Other fields that cat and export print are ignored.  kcat's names (payload, payload_base64,
-    ts, tstype, broker) are accepted, too.  At a line with any other field, without a value or with a field twice,
-    append stops with exit code 2; it says how many lines before it are appended.
+    With --json each line is an object. It has either value (text, null, or any JSON, which is stored as its text) or
+    value_base64. These fields are optional: key or key_base64; timestamp (milliseconds or ISO text; -1 or null mean
+    now); headers (a list of objects with key, and value or value_base64). Other fields that `cat` and `export` print
+    are ignored. kcat's names (payload, payload_base64, ts, tstype, broker) are accepted too.
+
+    If a line has an unknown field, no value or the same field twice, the command stops with exit code 2. It says how
+    many records before this line were appended.
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
     if key_separator == "":
-        raise Usage("--key-separator is empty, expected text that stands between key and value")
+        raise Usage("--key-separator is empty, expected the text between key and value")
     if not create:
         try:
             select_partitions(log_dir, (partition,))
         except UnknownTopicOrPartitionException as error:
-            error.hint = f"{error.hint}; --create makes it"
+            error.hint = f"{error.hint}; --create creates it"
             raise
     known, topic = topic_settings(log_dir, settings), names.partition_of(partition).topic
     config = known.of(topic)
     if known.cluster is not None and known.cluster.is_whole and known.cluster_topic(topic) is None:
-        note(f"note: the cluster has no topic {topic} with this id: a broker gives its folders up at its next start")
+        note(
+            f"note: the cluster has no topic {topic} with this id: a broker abandons its directories at its next start"
+        )
     lines = sys.stdin.buffer
     rows = _json_rows(lines) if as_json else _text_rows(lines, key_separator)
     with open_log(
@@ -129,7 +136,7 @@ def command(
 
 
 def _append(log: Partition, records: list[Row]) -> None:
-    """Appends the lines, those before one that is refused too."""
+    """Appends the records; if one is refused, appends those before it and raises the error."""
     try:
         log.append_many(records)
     except RequestError:
@@ -141,7 +148,7 @@ def _append(log: Partition, records: list[Row]) -> None:
 
 
 def _tell_appended(first: int, end: int) -> None:
-    """Where to go on, when something stops us."""
+    """Says after an error how many records were appended, so that the caller knows where to continue."""
     if end > first:
         note(f"kafkalog: {end - first} records before it were appended, at offsets {first} to {end - 1}")
     else:
@@ -149,7 +156,7 @@ def _tell_appended(first: int, end: int) -> None:
 
 
 def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows by the thousands; those before a line that is refused come out before the error."""
+    """Yields rows by the thousands. If a line is refused, yields the rows before it and then raises."""
     batch: list[Row] = []
     try:
         for row in rows:
@@ -211,7 +218,7 @@ def _json_row(line: bytes) -> Row:
     if isinstance(timestamp, bool) or not isinstance(timestamp, int | None):
         raise Usage(f"{name} is {timestamp!r}, expected milliseconds, or ISO text")
     if timestamp is not None and milliseconds(timestamp, name, low=-1) == -1:
-        timestamp = None  # cat prints it of a record that has none
+        timestamp = None  # `cat` prints -1 for a record without a timestamp
     return (
         _octets(entry, given[0]),
         _octets(entry, "key_base64" if "key_base64" in entry else "key"),
@@ -224,19 +231,19 @@ def _parsed(line: bytes) -> Any:
     try:
         content = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Usage(f"no UTF-8 (byte {error.start} is 0x{line[error.start]:02x}), expected JSON in UTF-8") from None
+        raise Usage(f"not UTF-8 (byte {error.start} is 0x{line[error.start]:02x}), expected JSON in UTF-8") from None
     try:
         return json.loads(
             content, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_Number, parse_int=_whole
         )
     except RecursionError:
-        raise Usage("no JSON that can be read: nested too deeply") from None
+        raise Usage("not readable as JSON: nested too deeply") from None
     except ValueError as error:
-        raise Usage(f"no JSON: {error}") from None
+        raise Usage(f"not JSON: {error}") from None
 
 
 class _Number(str):
-    """A number as it was written: which float or int comes nearest is not for us to say."""
+    """A number as it was written. It is not converted, for a float or int may not be exact."""
 
 
 def _whole(digits: str) -> int | _Number:
@@ -244,7 +251,7 @@ def _whole(digits: str) -> int | _Number:
 
 
 def _as_text(content: Any) -> str:
-    """JSON as one line without blanks, its numbers as they were written."""
+    """Returns JSON on one line without blanks, with numbers as they were written."""
     if isinstance(content, _Number):
         return str(content)
     if isinstance(content, dict):
@@ -258,12 +265,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entry = dict(pairs)
     if len(entry) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} occurs twice")
     return entry
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _json_name(entry: Any) -> str:
@@ -297,7 +304,7 @@ def _octets(entry: dict[str, Any], name: str) -> bytes | None:
         try:
             return base64.b64decode(content, validate=True)
         except (binascii.Error, TypeError, ValueError):
-            raise Usage(f"{name} is no base64") from None
+            raise Usage(f"{name} is not base64") from None
     if content is None:
         return None
     if isinstance(content, str) and not isinstance(content, _Number):

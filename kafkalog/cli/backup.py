@@ -1,4 +1,4 @@
-"""`kafkalog backup`: a consistent copy of log directories, beside whoever writes to them."""
+"""`kafkalog backup`: copies log directories consistently, also while a broker or a store is writing to them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
 from kafkalog.cli.choosing import check_missing
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     locate,
@@ -30,16 +31,23 @@ from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_files import BackupReport
 
 
-@click.command("backup", short_help="Copy log directories beside their writer.")
+@click.command("backup", short_help="Copy log directories, also while they are written.")
 @click.argument("log_dir", type=SourcePath())
 @click.argument("partitions", nargs=-1)
-@click.option("--to", "dest", type=LocalPath(), required=True, metavar="DEST", help="A folder that is new or empty.")
+@click.option(
+    "--to",
+    "dest",
+    type=LocalPath(),
+    required=True,
+    metavar="DEST",
+    help="Where to write the backup: a new or empty directory.",
+)
 @click.option(
     "--base",
     type=LocalPath(),
     metavar="PREVIOUS",
-    help="An earlier backup, or a folder of backups (its newest that has most of what is taken): what did not "
-    "change is linked from there.",
+    help="An earlier backup, or a directory of backups (then the newest one that shares most partitions).  Files that "
+    "did not change are linked from there.",
 )
 @click.option(
     "--log-dir",
@@ -47,17 +55,17 @@ from kafkalog.toolbox.backup_files import BackupReport
     type=SourcePath(),
     multiple=True,
     metavar="DIR",
-    help="Another directory of the same store or broker (log.dirs), taken at the same moment; once for each.",
+    help="Another log directory of the same store or broker (log.dirs).  Repeatable.",
 )
 @click.option(
     "--link",
     is_flag=True,
-    help="Hard links to the logs of closed segments, where the file system has no reflinks: quick, takes no space, but "
-    "the backup shares these files with LOG_DIR. A truncation there, or a bad block, damages both.",
+    help="Make hard links to the logs of closed segments, if the file system has no reflinks.  This is fast and needs "
+    "no space, but the backup shares these files with LOG_DIR: a truncation there, or a bad block, damages both.",
 )
-@click.option("--strict", is_flag=True, help="Make no backup of what is damaged (exit 1).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--strict", is_flag=True, help="Make no backup if anything is damaged (exit 1).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: findings and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(
     log_dir: str,
     partitions: tuple[str, ...],
@@ -69,14 +77,17 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Copy the PARTITIONS (orders-0, orders, 'ord*'; default: all) of LOG_DIR to DEST.
+    """Copy the PARTITIONS (orders-0, orders, 'ord*'; default: all) of LOG_DIR to a new backup DEST.
 
-    A broker, or a store, may be writing to LOG_DIR: each partition's copy is a prefix of its log at one moment, cursors
-    lie within the copies, and transactions are decided alike in all of them.  Where PARTITIONS are named, those of
-    __transaction_state come along.  Every batch is checked on the way; damage is told, with file and position, and
-    copied as it is; a partition that cannot be read is left out (exit 1).
-    DEST is there once it is whole and on the disk.
-    It holds log directories (DEST/log-dir-1), which all commands read; `kafkalog restore` checks it and brings it back.
+    LOG_DIR is only read, and a broker or a store may be writing to it. The copy of each partition is a prefix of its
+    log at one moment. Cursors are within the copies, and each transaction has the same outcome in all of them. If
+    PARTITIONS are named, those of __transaction_state are copied too.
+
+    Every batch is checked. Damage is reported with its file and position, and copied unchanged. A partition that cannot
+    be read is left out. In both cases the exit code is 1.
+
+    DEST appears when the backup is complete and on disk. It holds log directories (DEST/log-dir-1), which all commands
+    can read. `kafkalog restore` checks and restores it.
     """
     if others:
         places = log_dirs_at([log_dir, *others])
@@ -102,9 +113,9 @@ def command(
         )
     for place in places:
         here = {tp: path for tp, path in folders.items() if os.path.dirname(path) == place.rstrip(os.sep)}
-        note_tiered(place, here, "the backup has what is on the disk: the bucket is to be kept by itself")
+        note_tiered(place, here, "the backup holds only what is on disk: keep the bucket separately")
     if not is_all and not any(tp.topic == names.GROUP_METADATA_TOPIC for tp in folders):
-        note(f"note: cursors are in {names.GROUP_METADATA_TOPIC}, which was not named: they stay away")
+        note(f"note: cursors are in {names.GROUP_METADATA_TOPIC}, which was not named: the backup has no cursors")
     return _tell(report, as_json)
 
 
@@ -137,18 +148,18 @@ def _tell(report: BackupReport, as_json: bool) -> int:
             f"unchanged since {report.base}": report.kept,
         }
         how = ", ".join(f"{_shown.size(size)} {what}" for what, size in ways.items() if size)
-        verdict = paint(f"{len(report.findings)} findings", "red") if report.findings else paint("clean", "green")
+        verdict = paint(counted(len(report.findings), "finding"), "red") if report.findings else paint("clean", "green")
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
             f"{_shown.size(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
         )
         if report.left_out:
             note(
-                f"not in the backup, for they cannot be read: {some(map(str, report.left_out))}; keep the backups that "
-                "have them, and copy what can be read with `kafkalog salvage`"
+                f"left out of the backup, because they cannot be read: {some(map(str, report.left_out))}; keep earlier "
+                "backups that have them, and copy what is readable with `kafkalog salvage`"
             )
         if report.missing:
-            note("segments are missing in the source, and in this backup: keep earlier backups that have them")
+            note("segments are missing in the source and in this backup: keep earlier backups that have them")
         if len(report.findings) > len(report.left_out) + report.missing:
-            note("the damage was copied as it is: `kafkalog salvage` copies what can be read")
+            note("the damage was copied unchanged: `kafkalog salvage` copies what is readable")
     return FINDINGS if report.findings else CLEAN

@@ -1,4 +1,4 @@
-"""`kafkalog cat`: the records of a partition as text or JSON lines; all, the last ones, or those that match."""
+"""`kafkalog cat`: prints the records of partitions as text or JSON lines: all, the last ones, or those that match."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ FOLLOW_EVERY_S = 0.2
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.filters(old={"--to": "end"})
-@click.option("-n", "--limit", type=Number(min=0), help="At most so many records of each partition.")
-@click.option("-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's %s %k %o ...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a record; bytes that are not UTF-8 as base64.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end, until interrupted (one partition).")
+@click.option("-n", "--limit", type=Number(min=0), metavar="N", help="Print at most N records of each partition.")
+@click.option(
+    "-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's fields: %s %k %o ..."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: records; bytes that are not UTF-8 as base64.")
+@click.option("--follow", is_flag=True, help="At the end wait for new records, until interrupted (one partition).")
 @both_tiers
 def command(
     log_dir: str,
@@ -45,19 +47,27 @@ def command(
 ) -> int:
     """Print the records of PARTITIONS (topic-0, or a topic for all of its partitions; default: all) of LOG_DIR.
 
-    Works beside a running broker.
+    The command changes nothing, takes no lock, and works while a broker is running.
 
-    Format: %s value, %S its size, %R its size in four bytes, %k key, %K its size, %o offset, %T timestamp in ms, %t
-    topic, %p partition, %h headers, %% itself; \\n, \\t, \\x1f as in C.  `-f kcat` prints
-    JSON with kcat's names.  --json has Python's: topic, partition, offset, timestamp, timestamp_type, key, value, and
-    headers as a list of objects; text that is no UTF-8 is in key_base64, value_base64.  `append --json` takes both.
+    \b
+    Fields of --format:
+      %s value      %S its size, %R its size in four bytes
+      %k key        %K its size
+      %o offset     %T timestamp in ms
+      %t topic      %p partition
+      %h headers    %% a percent sign
+    Escapes such as \\n, \\t and \\x1f are as in C.
 
-    All that is asked for must hold.  A time of --from or --until chooses records by their timestamps, whatever their
-    order in the log; --follow goes on behind it.  --grep has RE2's syntax; it, --header and --where need pyarrow.
-    --last reads from the end.
+    --json prints Python's names: topic, partition, offset, timestamp, timestamp_type, key, value, and headers as a list
+    of objects. Bytes that are not UTF-8 are in key_base64 and value_base64. `-f kcat` prints JSON with kcat's names.
+    `append --json` accepts both.
 
-    --key of a topic looks in all of its partitions that are here; with --partitions N, the number that the topic has on
-    all disks and brokers, only in the one that Kafka's producers choose by the key.
+    A record is printed if it matches all given options. A time in --from or --until selects records by their
+    timestamps, whatever their order in the log. --follow continues after the time of --until. For --grep use RE2's
+    syntax. --grep, --header and --where need pyarrow. --last reads from the end.
+
+    --key with a topic reads all of its partitions in LOG_DIR. With --partitions N (how many partitions the topic has on
+    all disks and brokers) it reads only the one that Kafka's producers choose for the key.
     """
     if asked.last is not None and limit is not None:
         raise Usage("found both --last and --limit, expected one of them")
@@ -65,7 +75,7 @@ def command(
     chosen = choosing.chosen(log_dir, partitions, topics)
     places, said = asked.narrowed(chosen, (*partitions, *topics))
     if follow and len(places) > 1:
-        raise Usage(f"--follow takes one partition, found {len(places)}")
+        raise Usage(f"--follow needs one partition, found {len(places)}")
     found = 0
     for partition in places:
         before = found
@@ -82,7 +92,7 @@ def command(
 
 
 def _records(view: PartitionView, asked: choosing.Asked, *, lenient: bool, follow: bool) -> Iterator[Record]:
-    """One partition's, and what comes if they are followed."""
+    """Yields the selected records of a partition, and new ones if `follow` is set."""
 
     def ready() -> PartitionView:
         return view

@@ -1,4 +1,4 @@
-"""`kafkalog checkpoint`: what the checkpoints of a log directory say; one line of one of them set."""
+"""`kafkalog checkpoint`: shows the checkpoints of log directories, and sets one line of one of them."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ class _Checkpoint(DefaultGroup):
         formatter.write_usage(ctx.command_path, "[--json] LOG_DIRS... [PARTITIONS]... | set FILE PARTITION OFFSET")
 
 
-@click.group("checkpoint", cls=_Checkpoint, short_help="Show checkpoints; set one line with care.")
+@click.group("checkpoint", cls=_Checkpoint, short_help="Show checkpoints; set one line.")
 def command() -> None:
-    """Show what the checkpoints of log directories say (recovery points, log starts, high watermarks, the cleaner's
-    progress), the clean-shutdown marker and meta.properties, beside where each log begins and ends.
+    """Show the checkpoints of log directories, and compare them with where each log begins and ends.
 
-    Exit 1 for lines that have no folder, offsets beyond a log's end and files that cannot be read; folders that have no
-    line are named too.
+    The command shows recovery points, log start offsets, high watermarks, the cleaner's progress, the clean-shutdown
+    marker and meta.properties. It changes nothing and takes no lock.
+
+    Findings (exit 1) are lines without a partition directory, offsets after a log's end, and files that cannot be read.
+    Directories without a line are noted.
 
     `kafkalog checkpoint set FILE PARTITION OFFSET` sets one line.
     """
 
 
-@command.command("show", short_help="Show the table of log directories.")
+@command.command("show", short_help="Show the checkpoints of log directories.")
 @LOCAL_PLACES_AND_NAMES
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and one a directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and directories.")
 def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
-    """The table of LOG_DIRS, or only of the named PARTITIONS (topic-0, a topic, or a glob).  Reads only, takes no
-    lock."""
+    """Show the checkpoints of LOG_DIRS, or only of the named PARTITIONS (topic-0, a topic, or a glob).
+
+    The command changes nothing and takes no lock.
+    """
     code = CLEAN
     where, asked = places_and_names(log_dirs)
     places = log_dirs_at(where)
@@ -57,7 +61,7 @@ def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
     for log_dir in places:
         with looked_at([log_dir]) as bar:
             tables.append(checkpoint_table(log_dir, asked, progress=bar.advance))
-    if not any(table.rows for table in tables):  # a line may tell of a partition that has no folder
+    if not any(table.rows for table in tables):  # a checkpoint may have a line without a directory
         check_names(places, asked)
     for table in tables:
         (_print_json if as_json else _print)(table)
@@ -74,10 +78,14 @@ def _print(table: CheckpointTable) -> None:
     else:
         emit(f"  cluster {meta.cluster_id}, node {meta.node_id}, directory {meta.directory_id}, version {meta.version}")
     epoch = "" if table.broker_epoch in (None, -1) else f" of broker epoch {table.broker_epoch}"
-    emit(f"  closed cleanly{epoch}" if table.clean_shutdown else "  not closed cleanly, or in use: no marker")
+    emit(
+        f"  closed cleanly{epoch}"
+        if table.clean_shutdown
+        else "  not closed cleanly, or in use: no clean-shutdown marker"
+    )
     absent = [name for name, lines in table.files.items() if lines is None]
     if absent:
-        emit(f"  not there: {', '.join(absent)}")
+        emit(f"  missing files: {', '.join(absent)}")
     if table.rows:
         print_table(
             COLUMNS,
@@ -85,7 +93,11 @@ def _print(table: CheckpointTable) -> None:
                 (
                     Cell(str(row.partition), "red" if row.findings else ""),
                     *("-" if row.lines[name] is None else row.lines[name] for name in names.OFFSET_CHECKPOINT_FILES),
-                    *(("no folder", "-") if row.extent is None else (row.extent.first_base, row.extent.log_end_offset)),
+                    *(
+                        ("no directory", "-")
+                        if row.extent is None
+                        else (row.extent.first_base, row.extent.log_end_offset)
+                    ),
                 )
                 for row in table.rows
             ],
@@ -133,29 +145,36 @@ def _print_json(table: CheckpointTable) -> None:
     )
 
 
-@command.command("set", short_help="Set one line of a checkpoint.")
+@command.command(
+    "set",
+    short_help="Set one line of a checkpoint.",
+    epilog="\b\nFor example:\n  kafkalog checkpoint set /var/kafka-logs/recovery-point-offset-checkpoint orders-0 1200",
+)
 @click.argument("file", type=LocalPath())
 @click.argument("partition")
 @click.argument("offset", metavar="OFFSET|none")
-@click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--force", is_flag=True, help="Also what makes no sense.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--force", is_flag=True, help="Set the line even if the offset makes no sense.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def set_line(file: str, partition: str, offset: str, dry_run: bool, yes: bool, force: bool, as_json: bool) -> int:
-    """Set PARTITION's line of the checkpoint FILE to OFFSET (`none` takes it away), under the directory's lock.
+    """Set PARTITION's line of the checkpoint FILE to OFFSET, or remove the line with `none`.
 
-    The file is copied to FILE.bak first and replaced in one step.  What makes no sense (an offset beyond the log's
-    end, a partition that is not there, a log start that brings deleted records back) is refused, exit 2, unless
-    --force; a name that the file could not hold (with a space) always.
+    Without --yes the command only reports the change. With --yes it locks the directory, copies the file to FILE.bak,
+    and replaces it in one step.
+
+    An offset that makes no sense is refused (exit 2), unless --force is given. Examples are an offset after the log's
+    end, a partition that does not exist, or a log start offset that brings deleted records back. A name that the file
+    cannot hold (with a space) is always refused.
     """
     if offset != "none" and not re.fullmatch(r"\d{1,19}", offset):
-        raise Usage(f"OFFSET: found {offset!r}, expected a whole number from 0, or none to take the line away")
+        raise Usage(f"OFFSET: found {offset!r}, expected a whole number from 0, or none to remove the line")
     change = plan_change(file, _partition(partition), None if offset == "none" else int(offset))
     act = yes and not dry_run
     for text in change.notes:
         note(f"note: {text}")
     if change.nonsense and not force:
-        raise Usage(f"{file}: {partition} {offset}: {'; '.join(change.nonsense)} (--force does it all the same)")
+        raise Usage(f"{file}: {partition} {offset}: {'; '.join(change.nonsense)} (--force sets it anyway)")
     copy = change_line(change) if act and change.old != change.new else ""
     _tell_change(change, act, copy, as_json)
     return CLEAN
@@ -194,4 +213,4 @@ def _tell_change(change: Change, act: bool, copy: str, as_json: bool) -> None:
         emit(f"{change.path}: {change.partition}: {old} already")
         return
     done = "set" if act else "would be set (--yes does it)"
-    emit(f"{change.path}: {change.partition}: {old} -> {new} {done}{f', the file before is {copy}' if copy else ''}")
+    emit(f"{change.path}: {change.partition}: {old} -> {new} {done}{f', the previous file is {copy}' if copy else ''}")

@@ -1,7 +1,7 @@
-"""What to read, as the reading commands are asked: partitions, a window of offsets or times, keys and headers.
+"""The options that select records: partitions, a window of offsets or times, keys and headers.
 
-The options stand here once, for `cat`, `export`, `latest`, `history` and `transactions`; what they mean is in
-`kafkalog._face.window` and `kafkalog._face.match`.
+They are defined once, for `cat`, `export`, `latest`, `history`, `tail` and `transactions`. `kafkalog._face.window` and
+`kafkalog._face.match` define their meaning.
 """
 
 from __future__ import annotations
@@ -46,18 +46,23 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-TOPIC = click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or topic-0; as PARTITIONS.")
-START = click.option(
-    "--from", "start", metavar="OFFSET|TIME", help="Records from an offset or a time (ISO, UTC; or @ms) on."
+TOPIC = click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="A topic or partition, as in PARTITIONS.  Repeatable."
 )
-COMMITTED = click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
-NOT_THERE = "note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere"
-END_HELP = "Records below an offset, or before a time (ISO, UTC; or @ms)."
+START = click.option(
+    "--from", "start", metavar="OFFSET|TIME", help="Only records from this offset or time (ISO 8601, UTC; or @ms) on."
+)
+COMMITTED = click.option("--committed", is_flag=True, help="Skip aborted and open transactions (read_committed).")
+NOT_THERE = (
+    "note: nothing found there; another partitioner, or a producer before the topic got more partitions, puts the key "
+    "into another partition"
+)
+END_HELP = "Only records before this offset or time (ISO 8601, UTC; or @ms)."
 
 
 class Chosen(NamedTuple):
-    """What a command line names: partitions of one log directory, with their folders.  `missing`: how many partitions
-    of their topics are known to be somewhere, and are not there."""
+    """The partitions of one log directory that a command line names, with their directories. `missing` counts the
+    partitions of their topics that are known to exist and are not here."""
 
     log_dir: str
     folders: dict[TopicPartition, str]
@@ -67,8 +72,8 @@ class Chosen(NamedTuple):
 def chosen(
     path: str, partitions: Sequence[str], topics: Sequence[str], *, skip_hint: str | None = None, tells: bool = True
 ) -> Chosen:
-    """What a command line names; where it names none, all partitions but those of Kafka's own topics.  Partitions that
-    are missing are told as by `check_missing`, unless it is not to tell."""
+    """Returns the partitions that a command line names, or all but those of Kafka's internal topics if it names none.
+    Reports missing partitions as `check_missing` does, if `tells` is set."""
     named = (*partitions, *topics)
     log_dir, folders = locate(path, named)
     if not named:
@@ -80,10 +85,10 @@ def chosen(
 
 
 def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str | None) -> int:
-    """Tells of partitions that the topics of a command line have, and that are not there; how many are missing for
-    sure.  `given` is the path that was typed: a partition's own folder names that partition.
+    """Reports partitions that the topics of a command line have and that are not here; returns how many are certainly
+    missing. `given` is the path that was typed: the directory of a partition names that partition.
 
-    IllegalStateException, KafkaStorageException; without a `skip_hint` a note for each.
+    Raises IllegalStateException or KafkaStorageException; without a `skip_hint` prints notes instead.
     """
     if not named and os.path.abspath(given) != os.path.abspath(log_dir):
         named = (os.path.basename(os.path.abspath(given)),)
@@ -91,7 +96,7 @@ def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str
 
 
 def tell_missing(log_dirs: Sequence[str], named: Sequence[str], skip_hint: str | None = None) -> list[Missing]:
-    """As `check_missing`, of what none of several directories has; all that was told."""
+    """Reports as `check_missing` the partitions that none of several directories has, and returns them."""
     from kafkalog._face.missing import missing_partitions, whole_topics
 
     try:
@@ -99,7 +104,7 @@ def tell_missing(log_dirs: Sequence[str], named: Sequence[str], skip_hint: str |
     except (CorruptCheckpointException, KafkaStorageException) as error:
         if skip_hint is not None:
             raise
-        note(f"note: whether partitions are missing cannot be told: {one_line(error)}")
+        note(f"note: cannot find out whether partitions are missing: {one_line(error)}")
         return []
     for each in missing:
         if each.is_certain and skip_hint is not None:
@@ -113,47 +118,49 @@ def isolation(committed: bool) -> str:
 
 
 class Asked(NamedTuple):
-    """Which records a command line asks for.  `keys` are those of --key, `partition_count` is that of --partitions, and
-    `lost` what was passed over so far."""
+    """The records that a command line selects. `keys` are those of --key, `partition_count` is that of --partitions,
+    and `lost` collects the damage that was skipped."""
 
     selection: Selection
     last: int | None
     keys: Sequence[bytes]
     partition_count: int | None
     lost: list[Lost]
-    typed: str = ""  # the options as they were given
+    typed: str = ""  # the options as they were typed
 
     def note_nothing(self) -> None:
-        """Says that no record is as it was asked for."""
+        """Prints that no record matched."""
         if self.typed:
             note(f"note: nothing matched {self.typed}")
 
     @property
     def skips_damage(self) -> bool:
-        """Whether damage is passed over, and told."""
+        """Returns whether damage is skipped and reported."""
         return self.selection.tell is not None
 
     def narrowed(self, chosen: Chosen, named: Sequence[str]) -> tuple[dict[TopicPartition, str], str]:
-        """Of the partitions those where --key may be, and what to say of that.  Usage where an offset that was asked
-        for lies beyond the end of all."""
+        """Returns the partitions that may have --key, and what to report about them. Raises Usage if a given offset is
+        after the end of every partition."""
         _check_offsets(chosen, self.selection.unpruned().window)
         if self.partition_count is None:
             return chosen.folders, ""
         if not self.keys:
-            raise Usage("found --partitions without --key, expected both: a key's hash tells its partition")
+            raise Usage("found --partitions without --key, expected both: the hash of a key determines its partition")
         names = named or tuple({partition.topic for partition in chosen.folders})
         return narrowed(chosen.folders, names, self.keys, self.partition_count)
 
 
 def _check_offsets(chosen: Chosen, window: Window) -> None:
-    """Usage for --from beyond the ends of several partitions, where nothing is, and for it and --until beyond every
-    end if they read like a day."""
+    """Raises Usage if --from is after the end of every one of several partitions, or if --from or --until is after
+    every end and looks like a date."""
     asked = {
         option: offset
         for option, offset in (("--from", window.start), ("--until", window.end))
         if isinstance(offset, int)
-        and offset not in MILLISECONDS  # `found_in` tells
-        and (day_of(offset) or (option == "--from" and len(chosen.folders) > 1))  # of one partition its reader tells
+        and offset not in MILLISECONDS  # `found_in` reports it
+        and (
+            day_of(offset) or (option == "--from" and len(chosen.folders) > 1)
+        )  # for one partition its reader reports it
     }
     if not asked or not chosen.folders:
         return
@@ -163,7 +170,7 @@ def _check_offsets(chosen: Chosen, window: Window) -> None:
             with PartitionView(chosen.log_dir, partition) as view:
                 ends[partition] = view.log_end_offset
         except (KafkalogError, OSError):
-            return  # told by who reads it
+            return  # the code that reads it reports the error
         if ends[partition] >= max(asked.values()):
             return
     last = max(ends, key=ends.__getitem__)
@@ -173,46 +180,59 @@ def _check_offsets(chosen: Chosen, window: Window) -> None:
     for option, offset in asked.items():
         if offset > ends[last]:
             day = day_of(offset)
-            instead = "a time is such as 2026-11-20T09:00, or @ms" if day is None else f"write {option} {day} for a day"
-            raise Usage(f"{option} {offset}: digits are an offset, and this one lies beyond {where}; {instead}")
+            instead = "write a time as 2026-11-20T09:00, or @ms" if day is None else f"write {option} {day} for a day"
+            raise Usage(f"{option} {offset}: a number is an offset, and this one is after {where}; {instead}")
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "start": START,
     "end": click.option("--until", "end", metavar="OFFSET|TIME"),
-    "last": click.option("--last", "last", type=Number(min=0), help="Only the last so many of each partition."),
-    "keys": click.option(
-        "--key", "keys", multiple=True, help="Only this key: text, hex:00ff or base64:AP8=.  Several: any."
+    "last": click.option(
+        "--last", "last", type=Number(min=0), metavar="N", help="Only the last N records of each partition."
     ),
-    "key_prefix": click.option("--key-prefix", help="Only keys that begin so: text, hex:00ff or base64:AP8=."),
+    "keys": click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        help="Only records with this key: text, hex:00ff or base64:AP8=.  Repeatable: any matches.",
+    ),
+    "key_prefix": click.option("--key-prefix", help="Only keys with this prefix: text, hex:00ff or base64:AP8=."),
     "partition_count": click.option(
         "--partitions",
         "partition_count",
-        type=Number(min=1, instead="partitions stand behind the directory, without an option: DIR orders-0"),
+        type=Number(min=1, instead="to name partitions write them after the directory: DIR orders-0"),
         metavar="N",
-        help="With a key: how many partitions the topic has, to look only in the key's.",
+        help="The topic's partition count: read only the partition that the key belongs to.",
     ),
     "patterns": click.option(
-        "--grep", "patterns", multiple=True, metavar="RE", help="Only values that match.  Several: all."
+        "--grep",
+        "patterns",
+        multiple=True,
+        metavar="RE",
+        help="Only values that match this regular expression.  Repeatable: all must match.",
     ),
     "headers_asked": click.option(
-        "--header", "headers_asked", multiple=True, metavar="NAME[=VALUE]", help="Only with it.  Several: all."
+        "--header",
+        "headers_asked",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Only records with this header.  Repeatable: all must match.",
     ),
     "where": click.option(
         "--where",
         metavar="EXPR",
-        help="Only such as 'offset >= 100 and time < 2026-11-01T09:05 and value is not null'.",
+        help="Only records for which EXPR is true: 'offset >= 100 and time < 2026-11-01T09:05 and value is not null'.",
     ),
     "committed": COMMITTED,
     "skip_damage": click.option(
-        "--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1)."
+        "--skip-damage", is_flag=True, help="Continue after damage, and report what was left out (exit 1)."
     ),
 }
 
 
 def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None = None) -> Callable[[F], F]:
-    """Gives a command the options by which records are chosen, but for those that are left out; it gets them as
-    `asked`, an Asked.  `until` is --until's help; `old` has the names of the release before that still work, such as
+    """Gives a command the options that select records, except those in `left_out`. The command gets them as `asked`, an
+    Asked. `until` is the help of --until. `old` has option names of the previous release that still work, such as
     `{"--to": "end"}`."""
 
     def decorate(command: F) -> F:
@@ -238,7 +258,7 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
                 return command(*args, asked=asked, **given)
             except OffsetOutOfRangeException as error:
                 if error.hint and re.search("_time=|start=", error.hint):
-                    error.hint = "--from and --until take a time in ms as @MS"
+                    error.hint = "write a time in milliseconds as @MS after --from and --until"
                 raise
             except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
                 if "skip_damage" in names and not asked.skips_damage and _is_of_bytes(error):
@@ -256,7 +276,7 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
 
 
 def _typed(given: Mapping[str, Any]) -> str:
-    """The options that leave records out, as they may be typed again."""
+    """Returns the options that select records, as they can be typed again."""
     options = {
         "--from": given.get("start"),
         "--until": given.get("end"),
@@ -275,7 +295,7 @@ def _typed(given: Mapping[str, Any]) -> str:
 
 
 def _is_of_bytes(error: KafkalogError) -> bool:
-    """Whether reading can go on behind it: not where a storage does not answer, but at a chunk that is damaged."""
+    """Returns whether reading can continue after an error: yes at a damaged chunk, no if a storage does not answer."""
     if not isinstance(error, RemoteStorageException):
         return True
     from kafkalog.toolbox.segment_check import is_of_object
@@ -284,13 +304,13 @@ def _is_of_bytes(error: KafkalogError) -> bool:
 
 
 _NEW_NAMES = {"end": "--until"}
-_SKIP_HINT = "--skip-damage goes on behind it"
+_SKIP_HINT = "--skip-damage continues after it"
 
 
 def _new_name(option: str, name: str) -> str:
-    """What an option of the release before is called now; tells it."""
+    """Returns the new name of an option of the previous release, and prints a note."""
     new = _NEW_NAMES[name]
-    note(f"note: {option} goes with kafkalog {GONE_WITH}: write {new}")
+    note(f"note: kafkalog {GONE_WITH} removes {option}: write {new}")
     return new
 
 
@@ -313,7 +333,7 @@ def _asked(
 
     first, behind = _bound(start), _bound(end)
     if first is not None and behind is not None and type(first) is type(behind) and first > behind:  # type: ignore[operator]
-        raise Usage(f"--from {start} lies behind --until {end}, expected it before")
+        raise Usage(f"--from {start} is after --until {end}; expected it before")
     wanted = [key(text) for text in keys]
     lost: list[Lost] = []
     selection = Selection(
@@ -333,23 +353,23 @@ def _asked(
 
 
 def note_open(view: PartitionView, selection: Selection) -> None:
-    """Tells where --committed ended before the end: at an open transaction, if that lies before --until's offset."""
+    """Reports if --committed stopped at an open transaction, before the end and before --until's offset."""
     window = selection.unpruned().window
     if selection.isolation != isolation(True):
         return
-    with contextlib.suppress(KafkalogError, OSError):  # told by who read it
+    with contextlib.suppress(KafkalogError, OSError):  # already reported
         stable, end = view.last_stable_offset, view.visible_end()
         if isinstance(window.end, int) and window.end <= stable:
             return
         if stable < end:
             note(
                 f"note: {view.topic_partition}: read up to {stable}, where a transaction is open; {end - stable} "
-                "offsets lie behind it (`kafkalog transactions` tells whose it is)"
+                "offsets after it were not read (`kafkalog transactions` shows whose it is)"
             )
 
 
 def tell_lost(lost: Sequence[Lost], *, as_json: bool = False) -> None:
-    """What was passed over."""
+    """Prints the ranges that were skipped."""
     for each in lost:
         if as_json:
             emit_json({"kind": "lost", **fields(each)})
@@ -358,38 +378,41 @@ def tell_lost(lost: Sequence[Lost], *, as_json: bool = False) -> None:
 
 
 def _check_place(option: str, text: str | None, *, has_last: bool) -> None:
-    """Usage for a negative offset, and for seconds."""
+    """Raises Usage for a negative offset, and for a time in seconds."""
     if text is not None and re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) in SECONDS:
         raise Usage(f"{option} {text} looks like seconds, expected milliseconds since 1970: {option} {text}000")
     if text is not None and re.fullmatch(r"-[0-9]+", text):
-        instead = f"; --last {int(text[1:])} takes the last {int(text[1:])} of each partition" if has_last else ""
+        instead = (
+            f"; --last {int(text[1:])} reads the last {int(text[1:])} records of each partition" if has_last else ""
+        )
         raise Usage(f"{option}: found {text:.40}, expected an offset from 0 on, or a time{instead}")
 
 
 def _bound(text: str | None) -> int | Time | None:
-    """An integer is an offset, anything else a time."""
+    """Parses an offset (an integer) or a time (anything else)."""
     if text is None:
         return None
     if re.fullmatch(r"[0-9]+", text):
         offset = int(text) if len(text) < 20 else LONG_MAX + 1
         if offset > LONG_MAX:
-            raise Usage(f"{text:.40} is no offset, expected 0 to {LONG_MAX}")
+            raise Usage(f"{text:.40} is not an offset; expected 0 to {LONG_MAX}")
         return offset
     return Time(parse_time_ms(text))
 
 
 def key(text: str) -> bytes:
-    """`text`, or bytes as `hex:00ff` or `base64:AP8=`; `text:hex:` for a key that begins so itself."""
+    """Parses a key: text, or bytes as `hex:00ff` or `base64:AP8=`. `text:` escapes a key that begins with such a
+    prefix."""
     return _octets(text, "--key")
 
 
 def header(text: str) -> tuple[str, bytes | None]:
-    """`name=value`, the value as that of a key; `name` alone asks for any value."""
+    """Parses `name=value`, with a value as in a key; `name` alone matches any value."""
     name, equals, value = text.partition("=")
     if not equals and ":" in text:
         before, _, behind = text.partition(":")
         value_of = shlex.quote(f"{before}={behind}")
-        note(f"note: --header {text!r} is a name; a value stands behind '=': --header {value_of}")
+        note(f"note: --header {text!r} is taken as a name; write a value after '=': --header {value_of}")
     if not name:
         raise Usage(f"--header {text!r} has no name, expected such as --header trace-id=7, or --header trace-id")
     return name, _octets(value, "--header") if equals else None
@@ -404,17 +427,17 @@ def _octets(text: str, option: str) -> bytes:
             return base64.b64decode(rest, validate=True)
     except (ValueError, binascii.Error):
         expected = "pairs of hex digits, such as hex:00ff" if way == "hex" else "base64, such as base64:AP8="
-        raise Usage(f"{option} {text!r}: found no {way}, expected {expected} (text:{way}:... is text)") from None
+        raise Usage(f"{option} {text!r} is not {way}; expected {expected} (write text:{way}:... for text)") from None
     return (rest if colon and way == "text" else text).encode("utf-8", "surrogateescape")
 
 
 def narrowed(
     partitions: dict[TopicPartition, str], named: Sequence[str], keys: Sequence[bytes], count: int
 ) -> tuple[dict[TopicPartition, str], str]:
-    """The partitions that keys hash to, where a topic of `count` partitions was named, and what to say of that.  How
-    many there are no directory knows: others may lie on another disk.
+    """Returns the partitions that `keys` hash to in a topic of `count` partitions, and what to report about them.
 
-    A partition that was named itself is looked at whatever the keys say.  Usage where there are more than `count`.
+    The caller gives `count`, for no directory knows it: other partitions may be on another disk.  A partition that is
+    named itself is read for every key.  Raises Usage if a partition's number is not below `count`.
     """
     from kafkalog._native.codec.partitioner import partition_for_key
 
@@ -428,7 +451,7 @@ def narrowed(
         for number, partition in here.items():
             if number not in wanted and str(partition) not in named:
                 del kept[partition]
-        said = f"looked only in {some(f'{topic}-{number}' for number in wanted)}, where Kafka's murmur2 puts the key"
+        said = f"read only {some(f'{topic}-{number}' for number in wanted)}, to which Kafka's murmur2 assigns the key"
         elsewhere = [f"{topic}-{number}" for number in wanted if number not in here]
         note(f"note: {said}" + (f"; {some(elsewhere)} not in this directory" if elsewhere else ""))
     return kept, said

@@ -1,4 +1,4 @@
-"""`kafkalog compact`: what a broker's cleaner would do to compacted partitions, told first and done on request."""
+"""`kafkalog compact`: does offline what a broker's log cleaner would do; without --yes only reports it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from kafkalog import _shown
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, IO, LocalPath, Usage, exit_code_of, one_line, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note
+from kafkalog.cli.console import Progress, counted, emit, emit_json, fields, log_bytes, note
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -33,25 +33,31 @@ from kafkalog.toolbox.compact import Compacted, PassOptions, compact, left_alone
 from kafkalog.toolbox.compaction_state import Reason
 
 COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
-DECIDING = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")  # what decides what goes
+DECIDING = (
+    "cleanup.policy",
+    "min.compaction.lag.ms",
+    "delete.retention.ms",
+)  # settings that decide which records are removed
 WORDS = ("superseded", "tombstones", "without a key", "aborted", "markers")
 WAYS_OUT = {
-    Bound.TRANSACTION.value: " (`kafkalog transactions` names it)",
+    Bound.TRANSACTION.value: " (`kafkalog transactions` shows it)",
     Bound.LAG.value: " (-X min.compaction.lag.ms=0 shows what a pass would gain without this rule)",
 }
 
 
-@click.command("compact", short_help="Compact partitions as a broker's cleaner does, offline.")
+@click.command("compact", short_help="Compact partitions offline, as a broker's log cleaner does.")
 @click.argument("place", metavar="DIR|TOPIC|PARTITION", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @SETTINGS
 @CONFIG
-@click.option("--dedupe-buffer-size", metavar="BYTES", help="Memory for keys, 24 bytes each; 128MiB by default.")
-@click.option("--roll", is_flag=True, help="Close active segments first, so that their records count, too.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
-@click.option("--yes", is_flag=True, help="Compact.  What goes is gone.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option(
+    "--dedupe-buffer-size", metavar="BYTES", help="Memory for the map of keys, 24 bytes each.  [default: 128MiB]"
+)
+@click.option("--roll", is_flag=True, help="Close active segments first, so that their records are compacted too.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(
     place: str,
     partitions: tuple[str, ...],
@@ -64,31 +70,34 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Compact a log directory (DIR), one topic in it (DIR/orders) or one partition (DIR/orders-0), without a broker: of
-    each key the last record stays, and a broker's cleaner goes on where this ended.
+    """Compact a log directory (DIR), a topic in it (DIR/orders) or a partition (DIR/orders-0), as a broker's log
+    cleaner does.
 
-    A topic's cleanup.policy is its own (beside the data, or in the cluster's metadata), or what -X
-    cleanup.policy=compact says of topics that are named.  Left alone are the active
-    segment, what no transaction has decided or not all replicas have, and what is younger than min.compaction.lag.ms;
-    min.cleanable.dirty.ratio counts only where -X gives it.  A tombstone stays for delete.retention.ms after the first
-    pass that kept it; records without a key go.
+    The last record of each key is kept. A tombstone is kept for delete.retention.ms after the first pass that kept it.
+    Records without a key are removed. Three kinds of records are not touched: those in the active segment, those that
+    are not yet committed or replicated everywhere, and those younger than min.compaction.lag.ms. A broker's cleaner
+    continues from where this command ended.
 
-    Without --yes all of it is done on a copy of what changes, in a temporary folder (the last pass writes nothing), and
-    thrown away, so the numbers are those of the real run at this time: later on more may be due, and where a compressed
-    batch keeps a tombstone its delete horizon, the time of the pass, compresses to a few bytes more or less.  The time
-    it takes is worked out from the rate at which this was read.  Beside a program that changes the files it looks
-    again, and gives up after some looks (exit 4).
+    A topic is compacted if its cleanup.policy says so: its own, beside the data or in the cluster's metadata, or -X
+    cleanup.policy=compact for the topics that you name. min.cleanable.dirty.ratio counts only if -X gives it.
 
-    With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted for damage, also of
-    the checkpoint of high watermarks, which is named; the others go on.
+    Without --yes nothing changes. The command compacts a temporary copy of what would change (the last pass writes
+    nothing), reports the result and deletes the copy. A later run may remove more, and its sizes may differ by a few
+    bytes: a compressed batch stores the time of the pass as its delete horizon. The expected time is estimated from the
+    speed of this run. If another program changes the files meanwhile, the command tries again, and then gives up
+    (exit 4).
+
+    With --yes removed records cannot be restored, and the directory must not be in use (exit 3). If damage prevents the
+    compaction of a partition, also damage to the high watermark checkpoint, the command names it, continues with the
+    others and exits with 1.
     """
     act = yes and not dry_run
     log_dir, chosen, named = partitions_at(place, partitions)
     known = topic_settings(log_dir, settings, broker_file)
     if "cleanup.policy" in known.given and not named:
         raise Usage(
-            "found -X cleanup.policy for a whole directory, expected the topics or partitions that it is meant for "
-            f"(kafkalog compact {place} orders ...): records of others, without keys, would be lost"
+            "found -X cleanup.policy for a whole directory, expected the names of topics or partitions "
+            f"(kafkalog compact {place} orders ...): other topics would lose their records without keys"
         )
     cleaner = CleanerConfig() if known.broker is None else CleanerConfig.from_props(known.broker)
     if dedupe_buffer_size is not None:
@@ -97,16 +106,14 @@ def command(
             raise Usage(f"--dedupe-buffer-size: found {size} bytes, expected at least {DEDUPE_BUFFER_BYTES_MIN}")
         cleaner = replace(cleaner, dedupe_buffer_size=size)
     how = PassOptions(replace(cleaner, num_threads=1), roll)
-    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
     alone = left_alone(log_dir, chosen, known, policy_is_said=broker_file is not None and named)
     wanted = {partition: path for partition, path in chosen.items() if partition not in alone}
     if not wanted and named:
         raise Usage("; ".join(sorted({f"{partition.topic}: {why.text}" for partition, why in alone.items()})))
     note_left_alone({partition: why.text for partition, why in alone.items()})
     if any(watermarks_are_blank(log_dir, partition) for partition in [*wanted][:1]):
-        note(
-            f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: all replicas count as having every record"
-        )
+        note(f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: every record counts as replicated")
     with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
         results = compact(log_dir, wanted, known, how, act=act, progress=bar.advance)
         return print_all(results, act, as_json, alone, known)
@@ -119,8 +126,8 @@ def print_all(
     alone: dict[TopicPartition, Reason] | None = None,
     known: TopicSettings | None = None,
 ) -> int:
-    """Each partition as it comes, and a summary; the exit code.  `alone`: those that are left alone; `known`: by which
-    settings the others are compacted."""
+    """Prints each partition as it arrives, and a summary; returns the exit code. `alone` has the partitions that are
+    not compacted and why. `known` has the settings of the others."""
     code, total, alone = CLEAN, _Total(), dict(alone or {})
     for result in results:
         if isinstance(result.error, UnknownTopicOrPartitionException):
@@ -199,13 +206,13 @@ def _print(result: Compacted, act: bool) -> None:
         return
     assert stats is not None
     if not stats.passes:
-        emit(f"{result.partition}: nothing to compact: it is clean up to offset {stats.end_offset}")
+        emit(f"{result.partition}: nothing to compact, clean up to offset {stats.end_offset}")
     else:
         counts = ", ".join(
             f"{getattr(stats, name)} {word}" for name, word in zip(COUNTS, WORDS, strict=True) if getattr(stats, name)
         )
         emit(
-            f"{result.partition}: {stats.records} records {'went' if act else 'would go (--yes does it)'}"
+            f"{result.partition}: {stats.records} records {'removed' if act else 'would be removed (--yes does it)'}"
             f"{f' ({counts})' if counts else ''}, {stats.batches} batches, {stats.segments} segments; "
             f"{_shown.size(stats.bytes_before)} -> {_shown.size(stats.bytes_after)}, {_gain(stats.bytes_gained)}"
         )
@@ -213,7 +220,7 @@ def _print(result: Compacted, act: bool) -> None:
         passes = "1 pass" if stats.passes == 1 else f"{stats.passes} passes"
         emit(f"  {passes} over offsets {stats.first_dirty_offset} to {stats.end_offset - 1}, {took}")
     if result.held is not None:
-        emit(f"  the rest stays: {result.held.text}{WAYS_OUT.get(result.held.what, '')}")
+        emit(f"  the rest is kept: {result.held.text}{WAYS_OUT.get(result.held.what, '')}")
 
 
 def _gain(size_bytes: int) -> str:
@@ -241,13 +248,16 @@ def _sum_up(total: _Total, alone: dict[TopicPartition, Reason], act: bool, as_js
             }
         )
         return
-    time = _seconds(total.elapsed_s) if act else f"about {_seconds(total.expected_s)} at the rate of this look"
+    time = _seconds(total.elapsed_s) if act else f"about {_seconds(total.expected_s)} at the speed of this run"
     emit(
         f"in all: {total.records} records of {total.partitions} partitions, {_shown.size(total.before)}, "
         f"{_gain(total.gained)}, {time}"
     )
     damaged = total.uncleanable - total.for_disk
     if damaged:
-        emit(f"not compacted for damage: {damaged} partitions; `kafkalog verify` says more")
+        emit(f"not compacted because of damage: {counted(damaged, 'partition')}; `kafkalog verify` shows it")
     if total.for_disk:
-        emit(f"not compacted: {total.for_disk} partitions, for what the disk said, or who else is at work there")
+        emit(
+            "not compacted because of a disk error or another program that is writing: "
+            f"{counted(total.for_disk, 'partition')}"
+        )

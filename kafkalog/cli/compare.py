@@ -1,4 +1,4 @@
-"""`kafkalog compare`: are the partitions of two log directories the same?"""
+"""`kafkalog compare`: finds out whether the partitions of two log directories are the same."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ COLUMNS = (
     Column("MISSING IN OTHER", right=True),
     Column("WHAT"),
 )
-OPTIONAL = frozenset({"DIFFER", "FIRST", "MISSING IN DIR", "MISSING IN OTHER"})  # left out where all of it is empty
+OPTIONAL = frozenset({"DIFFER", "FIRST", "MISSING IN DIR", "MISSING IN OTHER"})  # left out if no row has a value
 EQUAL = "equal"
 
 
-@click.command("compare", short_help="Compare two log directories, record by record.")
+@click.command("compare", short_help="Compare two log directories record by record.")
 @click.argument("log_dir", metavar="DIR", type=LocalPath())
 @click.argument("other", type=LocalPath())
 @click.argument("partitions", nargs=-1)
@@ -48,17 +48,17 @@ EQUAL = "equal"
 @click.option(
     "--common",
     is_flag=True,
-    help="Count only offsets that both have: a copy may begin or end elsewhere, or lack partitions.",
+    help="Compare only offsets that both have: a copy may begin or end elsewhere, or lack partitions.",
 )
-@click.option("--bytes", "check_bytes", is_flag=True, help="Compare the logs' bytes, too, not records alone.")
-@click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
+@click.option("--bytes", "check_bytes", is_flag=True, help="Compare the bytes of the logs too, not only the records.")
+@click.option("--skip-damage", is_flag=True, help="Continue after damage, and report what was left out (exit 1).")
 @click.option(
     "--show", type=click.IntRange(min=0), default=0, metavar="N",
-    help="Show of each partition the first N offsets that differ, and what of them: key, value, headers, timestamp.",
+    help="Show the first N offsets that differ in each partition, and how: key, value, headers, timestamp.",
 )  # fmt: skip
-@click.option("--all", "also_equal", is_flag=True, help="Show the partitions that are equal, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--all", "also_equal", is_flag=True, help="Show equal partitions too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 # More than eight parameters: they are the options.
 def command(
     log_dir: str,
@@ -74,17 +74,18 @@ def command(
     progress: bool,
 ) -> int:
     """Compare the PARTITIONS (topic-0, a topic, or a glob; default: all) of the log directory DIR with those of OTHER.
-    OTHER is a copy or a backup of DIR, or the directory of another broker with replicas.
 
-    Of each partition that differs a line shows the offsets in each directory; how many offsets have another key, value,
-    timestamp or other headers, and the first of them; how many records one directory has and the other has not, where
-    both have offsets (compaction took them, or damage).  How records are batched and compressed, producer ids, leader
-    epochs and transactions' markers do not count: --bytes compares these, too, up to the end that both have.  A
-    transaction that one log has aborted and the other has not is a difference.
+    OTHER is a copy or a backup of DIR, or a log directory of another broker with replicas. The command changes nothing,
+    takes no lock, and works while brokers are running. Records that arrive during the run are not compared.
 
-    Reads only and works beside running brokers: what comes behind the end that was seen first is not compared.  Equal
-    bytes are not checked; `kafkalog verify` does that.  Needs pyarrow where bytes differ.  Exit 0 when all is equal,
-    1 when something differs or is damaged.
+    For each partition that differs, a line shows the offsets in each directory, how many offsets have a different key,
+    value, timestamp or headers, and the first of them. It also counts the records that only one directory has at
+    offsets that both have: compaction or damage removed them from the other. A transaction that is aborted in only one
+    of the logs is a difference.
+
+    Batches, compression, producer ids, leader epochs and transaction markers are not compared. --bytes compares them
+    too, up to the end that both have. Bytes that are equal are not checked; `kafkalog verify` does that. If bytes
+    differ, the command needs pyarrow. Exit 1 if something differs or is damaged.
     """
     log_dir, other, names = _places(log_dir, other, (*partitions, *topics))
     here, there = select_partitions(log_dir), select_partitions(other)
@@ -114,7 +115,7 @@ def command(
 
 
 def _places(log_dir: str, other: str, names: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
-    """Both log directories, and the names; of two partitions' own folders the one that both have."""
+    """Returns both log directories and the names; if both paths are directories of a partition, its name."""
     parts = [None if names else part_of(path) for path in (log_dir, other)]
     if parts[0] is None and parts[1] is None:
         return log_dir, other, names
@@ -122,7 +123,7 @@ def _places(log_dir: str, other: str, names: tuple[str, ...]) -> tuple[str, str,
     if len(named) > 1:
         raise Usage(
             f"found {log_dir} and {other}, expected the same partition in two log directories: "
-            f"{' and '.join(sorted(named))} are two"
+            f"{' and '.join(sorted(named))} are different"
         )
     paths = [path if part is None else part[0] for path, part in zip((log_dir, other), parts, strict=True)]
     return paths[0], paths[1], tuple(named)
@@ -133,7 +134,7 @@ def _is_equal(each: Compared, common: bool) -> bool:
 
 
 def _is_of_one(each: Compared) -> bool:
-    """Whether only one directory has the partition."""
+    """Returns whether only one directory has the partition."""
     return (each.here is None or each.there is None) and not each.damage
 
 
@@ -184,7 +185,7 @@ def _missing(missing: Missing) -> str:
 
 
 def _what(each: Compared, common: bool) -> tuple[str, str]:
-    """What differs, in words, and the style."""
+    """Returns the kind of difference in words, and its style."""
     words = []
     if each.damage or each.lost:
         words.append("damaged")
@@ -260,4 +261,4 @@ def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) 
         line += f", {counts['damaged']} damaged"
     emit(line)
     if any(each.damage for each in found):
-        note("note: --skip-damage goes on behind damage; `kafkalog verify` tells all of it")
+        note("note: --skip-damage continues after damage; `kafkalog verify` reports all of it")

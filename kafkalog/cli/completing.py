@@ -1,9 +1,8 @@
-"""What a shell asks for while somebody types: commands, options, paths, and the topics and partitions that are there.
+"""Shell completion: commands, options, paths, and the names of topics and partitions.
 
-click has the protocol and its scripts for bash, zsh and fish (`kafkalog completion`).  Names of partitions come from
-the names of folders alone.  Where only they can be meant (`kafkalog cat LOG_DIR or<TAB>`) no command is imported for
-them, so that they are there at once; else click says what is meant.  Nothing here raises, and nothing is asked of a
-network.
+click defines the protocol and the scripts for bash, zsh and fish (`kafkalog completion`). Names of partitions come from
+directory names alone. If only such a name can follow (`kafkalog cat LOG_DIR or<TAB>`), no command is imported, so that
+the answer is fast; otherwise click decides. Nothing here raises an error or uses a network.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 from kafkalog.cli.shell import NAME, VARIABLE
 
-# How many words stand before the names of partitions, of commands that take some behind a log directory.
+# Command -> the number of words before its names of partitions.
 WORDS_BEFORE = {
     "append": 1,
     "backup": 1,
@@ -43,16 +42,17 @@ WORDS_BEFORE = {
     "transactions abort": 1,
     "verify": 1,
 }
-# The parameters that hold names of partitions, and those that hold the place that these are in.
+# Parameters that hold names of partitions, and parameters that hold the directory with these partitions.
 _NAMES = frozenset({"partitions", "partition", "topics", "only"})
 _PLACES = ("log_dir", "log_dirs", "source", "place", "file")
 _FORMATS = frozenset({("export", "kind"), ("latest", "kind")})
-GROUPS_BYTES_MAX = 64 << 20  # more takes longer than somebody waits
+GROUPS_BYTES_MAX = 64 << 20  # more takes too long to read
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})")
 
 
 def answer(load: Callable[[], click.Command]) -> int:
-    """Prints what completes the words that the shell gave; the exit code.  `load` gives the command line."""
+    """Prints the completions for the words that the shell gave, and returns the exit code. `load` returns the command
+    line."""
     shell, _, what = os.environ[VARIABLE].partition("_")
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         made = _SHELLS[shell](_Later(load), {}, NAME, VARIABLE)
@@ -61,16 +61,16 @@ def answer(load: Callable[[], click.Command]) -> int:
 
 
 def script(shell: str) -> str:
-    """What the shell reads to ask `answer`."""
+    """Returns the script that a shell reads to call `answer`."""
     made = _SHELLS[shell](click.Command(NAME), {}, NAME, VARIABLE)
-    return ShellComplete.source(made)  # bash's own asks a bash for its version
+    return ShellComplete.source(made)  # BashComplete.source would run bash
 
 
-# --- what may come next ------------------------------------------------------------------------------------
+# --- the next word -------------------------------------------------------------------------------------------
 
 
 class _Quick(ShellComplete):
-    """Names of partitions without a look at their command."""
+    """Completes names of partitions without importing the command."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         found = quick_names(args, incomplete)
@@ -98,7 +98,7 @@ SHELLS = tuple(_SHELLS)
 
 
 class _Later(click.Command):
-    """In the place of the command line, which is imported when it is needed."""
+    """Stands for the command line, which is imported when it is needed."""
 
     def __init__(self, load: Callable[[], click.Command]) -> None:
         super().__init__(NAME)
@@ -106,7 +106,7 @@ class _Later(click.Command):
 
 
 def quick_names(args: Sequence[str], incomplete: str) -> list[CompletionItem] | None:
-    """The names that may come next, where nothing else may; None where click must say."""
+    """Returns the names that may come next, or None if click must decide."""
     if incomplete.startswith("-") or any(each.startswith("-") for each in args):
         return None
     command = next((len(words) for words in (args[:2], args[:1]) if " ".join(words) in WORDS_BEFORE), 0)
@@ -121,7 +121,7 @@ def quick_names(args: Sequence[str], incomplete: str) -> list[CompletionItem] | 
 
 
 def _log_dirs_of_backup(place: str) -> list[str]:
-    """A backup has a folder for each log directory."""
+    """Returns the log directories in a backup."""
     with contextlib.suppress(OSError, ValueError):
         folder = os.path.expanduser(os.path.expandvars(place))
         return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.startswith("log-dir-")]
@@ -129,8 +129,8 @@ def _log_dirs_of_backup(place: str) -> list[str]:
 
 
 def names_at(places: Iterable[str], incomplete: str, given: Collection[str] = ()) -> list[str]:
-    """The topics of log directories that begin so, and the partitions of a topic that is written out, or the only one;
-    without those that are given.  By the names of folders: it opens none."""
+    """Returns the topics of log directories that begin with `incomplete`, and the partitions of a topic that is
+    complete or the only match, without those in `given`. It reads directory names only."""
     topics: dict[str, list[int]] = {}
     for place in places:
         with contextlib.suppress(OSError, ValueError):
@@ -146,11 +146,11 @@ def names_at(places: Iterable[str], incomplete: str, given: Collection[str] = ()
     return [name for name in found if name not in given]
 
 
-# --- what a command's parameters hold -------------------------------------------------------------------------
+# --- the parameters of a command ------------------------------------------------------------------------------
 
 
 class PartitionName(click.types.StringParamType):
-    """A topic or a partition that is there."""
+    """The name of an existing topic or partition."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         given = ctx.params.get(param.name or "") or ()
@@ -159,7 +159,7 @@ class PartitionName(click.types.StringParamType):
 
 
 class PlaceOrName(PartitionName):
-    """A log directory, or a topic or a partition of those that are given."""
+    """A log directory, or a topic or partition in the given ones."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         folder = CompletionItem(incomplete, type="file")
@@ -169,7 +169,7 @@ class PlaceOrName(PartitionName):
 
 
 class GroupName(click.types.StringParamType):
-    """A group that has committed something in the directories that are given, if their cursors are quickly read."""
+    """A consumer group with offsets in the given directories, if these are quick to read."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from kafkalog.engine.files import OS_FILES
@@ -193,13 +193,13 @@ class GroupName(click.types.StringParamType):
 
 
 class SettingName(click.types.StringParamType):
-    """A topic's setting, `key=`."""
+    """A topic setting, `key=`."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from kafkalog.config import TOPIC_KEYS
 
         known = sorted(key.name for key in TOPIC_KEYS.values() if not key.internal)
-        return [CompletionItem(f"{name}=", help="a topic's setting") for name in known if name.startswith(incomplete)]
+        return [CompletionItem(f"{name}=", help="a topic setting") for name in known if name.startswith(incomplete)]
 
 
 def _places(ctx: click.Context) -> list[str]:
@@ -210,11 +210,11 @@ def _places(ctx: click.Context) -> list[str]:
         if value:
             found = [value] if isinstance(value, str) else list(value)
             return [os.path.dirname(each) for each in found] if name == "file" else found
-    return ctx.args  # behind an option without its value click has not told them apart
+    return ctx.args  # after an option without its value click has not parsed them
 
 
 def prepared(command: click.Command) -> click.Command:
-    """The command as a shell asks for it: its parameters know what they hold."""
+    """Returns a copy of a command whose parameters can complete their values."""
     found = copy.copy(command)
     found.params = [copy.copy(param) for param in command.params]
     for param in found.params:

@@ -1,4 +1,4 @@
-"""`kafkalog completion`: what makes a shell complete commands, options, paths, topics and partitions."""
+"""`kafkalog completion`: prints the script by which a shell completes commands, options, paths and partitions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from kafkalog.cli.completing import SHELLS, script
 from kafkalog.cli.console import emit
 
 
-@click.command("completion", short_help="Print what completes command lines in bash, zsh or fish.")
+@click.command("completion", short_help="Print the completion script for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> int:
-    """Print the script by which SHELL completes commands, options, paths, and behind a log directory the topics and
-    partitions that are in it.
+    """Print the script that makes SHELL complete commands, options, paths and, after a log directory, its topics and
+    partitions.
+
+    The command changes nothing. Install the script as follows.
 
     \b
-    bash: eval "$(kafkalog completion bash)" in ~/.bashrc, or the output in a file of
-          ~/.local/share/bash-completion/completions, named kafkalog
-    zsh:  the output in a file _kafkalog of a folder of $fpath; or eval "$(kafkalog completion zsh)" behind compinit
-    fish: the output in ~/.config/fish/completions/kafkalog.fish
+    bash: put eval "$(kafkalog completion bash)" into ~/.bashrc, or save the
+          output as ~/.local/share/bash-completion/completions/kafkalog
+    zsh:  save the output as _kafkalog in a directory of $fpath, or put
+          eval "$(kafkalog completion zsh)" after compinit into ~/.zshrc
+    fish: save the output as ~/.config/fish/completions/kafkalog.fish
     """
     emit(script(shell).rstrip("\n"))
     return CLEAN

@@ -1,6 +1,7 @@
-"""What commands print with: JSON lines, progress, sizes and times in words.
+"""Output of the commands: JSON lines, progress, sizes and times in words; and the parsing of places and names.
 
-Data goes through `emit` to stdout; notes and progress to stderr, progress only where someone watches.
+Data goes to stdout through `emit`. Notes and progress go to stderr; progress is shown only on a terminal, or on
+request.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign_partit
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
+PROGRESS_FROM_BYTES = 64 << 20  # less takes a moment only
 BAR_EVERY_S = 0.1
 LINE_EVERY_S = 5.0
 BAR_AFTER_S = 1.0
-NO_PARTITIONS = "is this the broker's log.dirs? a remote tier whose keys have a prefix is read with --prefix"
+NO_PARTITIONS = "is this the broker's log.dirs? a remote tier whose keys have a prefix needs --prefix"
 
 
 def emit(line: str) -> None:
-    """One line of data: `paint`'s colours in it are set, and a terminal gets nothing else that it would obey."""
+    """Prints one line of data. The colours of `paint` become escape sequences; for a terminal all other control
+    characters are escaped."""
     if is_terminal(sys.stdout) or color_allowed(sys.stdout):
         first, *others = _MARK.split(line)
         line = harmless(first)
@@ -50,20 +52,20 @@ def emit(line: str) -> None:
 
 
 def emit_json(value: Any) -> None:
-    """One JSON value on a line of its own.
+    """Prints one JSON value on one line.
 
-    Names are camelCase, as in Kafka's own JSON, and each object says its `kind`; a partition is `topic` and the number
-    `partition`.  Records have the names of Python and Arrow instead.  What is no UTF-8 stands under its name
-    and `_base64`.
+    Names are camelCase, as in Kafka's own JSON, and each object has a `kind`. A partition is `topic` and the number
+    `partition`. Records have the names of Python and Arrow instead. Bytes that are not UTF-8 are in a field whose name
+    ends in `_base64`.
     """
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if is_terminal(sys.stdout):
-        line = harmless_json(line)  # the same value
+        line = harmless_json(line)  # an equal JSON value
     sys.stdout.write(line + "\n")
 
 
 def fields(named: Any) -> dict[str, Any]:
-    """A NamedTuple's fields under the names that JSON has: first_offset is firstOffset."""
+    """Returns a NamedTuple's fields with JSON names: first_offset becomes firstOffset."""
     return {camel(name): value for name, value in named._asdict().items()}
 
 
@@ -73,23 +75,23 @@ def camel(name: str) -> str:
 
 
 def note(text: str) -> None:
-    """Something that is no data."""
+    """Prints a message, which is not data, to stderr."""
     click.echo(harmless(text) if is_terminal(sys.stderr) else text, err=True)
 
 
 def note_next(*words: str) -> None:
-    """The command that helps next, as it can be typed."""
-    sys.stdout.flush()  # it stands below, and is told of no output that failed
+    """Prints the command that helps next, as it can be typed."""
+    sys.stdout.flush()  # the note must come after the data, and not if that fails
     note(f"next: kafkalog {' '.join(map(shlex.quote, words))}")
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether somebody watches."""
+    """Returns whether a stream is a terminal."""
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
 def color_allowed(stream: Any) -> bool:
-    """Whether to use colours: on a terminal that is not dumb, or where FORCE_COLOR says so; never with NO_COLOR."""
+    """Returns whether to use colours: on a terminal that is not dumb, or with FORCE_COLOR; never with NO_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "0") != "0":
@@ -99,16 +101,16 @@ def color_allowed(stream: Any) -> bool:
 
 _SGR = {"0": "0", "b": "1", "d": "2", "r": "31", "g": "32", "y": "33", "l": "34", "m": "35", "c": "36"}
 _STYLES = {"bold": "b", "dim": "d", "red": "r", "green": "g", "yellow": "y", "blue": "l", "magenta": "m", "cyan": "c"}
-_MARK = re.compile("\ud800([0bdrgylmc])")  # no file name and no text of a record has half of a surrogate pair
+_MARK = re.compile("\ud800([0bdrgylmc])")  # half of a surrogate pair occurs in no file name or record
 
 
 def paint(text: str, style: str) -> str:
-    """`text` for `emit`, in a style of _STYLES where that is wanted."""
+    """Returns `text` in a style of _STYLES for `emit`, if colours are used."""
     return f"\ud800{_STYLES[style]}{text}\ud8000" if style and color_allowed(sys.stdout) else text
 
 
 def put_bytes(out: dict[str, Any], name: str, data: bytes | None) -> None:
-    """`name` as text or null, `<name>_base64` where it is not UTF-8."""
+    """Puts bytes into `out` as text or null under `name`, or under `<name>_base64` if they are not UTF-8."""
     if data is None:
         out[name] = None
         return
@@ -119,28 +121,28 @@ def put_bytes(out: dict[str, Any], name: str, data: bytes | None) -> None:
 
 
 def time_words(timestamp_ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601 in UTC; "-" for none."""
+    """Returns milliseconds since 1970 as ISO 8601 in UTC; "-" if negative."""
     return "-" if timestamp_ms < 0 else _shown.moment(timestamp_ms)
 
 
 def parse_time_ms(text: str, *, or_offset: bool = True) -> int:
-    """`@ms` or ISO 8601 (UTC unless it says otherwise) as milliseconds since 1970; Usage for anything else, which says
-    whether an offset would do."""
+    """Parses `@ms` or ISO 8601 (UTC unless it has an offset) to milliseconds since 1970. Raises Usage for anything
+    else; `or_offset` says whether an offset would be accepted too."""
     if text.startswith("@"):
         if re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) <= LONG_MAX:
             return int(text[1:])
-        raise Usage(f"{text!r} is no time, expected @ and milliseconds since 1970, such as @1700000000000")
+        raise Usage(f"{text!r} is not a time; expected @ and milliseconds since 1970, such as @1700000000000")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        wrong, expected = ("neither an offset nor a time", "42, ") if or_offset else ("no time", "")
+        wrong, expected = ("neither an offset nor a time", "42, ") if or_offset else ("not a time", "")
         raise Usage(f"{text!r} is {wrong}, expected {expected}2026-11-21T09:00:00Z or @1700000000000") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - EPOCH) // timedelta(milliseconds=1)  # a float's seconds may be a millisecond short
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """`-X key=value` options as topic settings; Usage without "="."""
+    """Parses `-X key=value` options to topic settings. Raises Usage if "=" is missing."""
     settings = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -153,16 +155,20 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _refuse_unit(key: str, value: str) -> None:
-    """Usage for a number with a unit, with the number that Kafka's setting takes in its place."""
+    """Raises Usage for a number with a unit, and says which number Kafka's setting accepts instead."""
     meant = meant_by_unit(key, value)
     if meant is not None:
-        raise Usage(f"-X {key}={value}: found a unit, expected {meant[0]} as Kafka takes them: -X {key}={meant[1]}")
+        raise Usage(
+            f"-X {key}={value}: found a unit, expected {meant[0]} without one, as in Kafka: -X {key}={meant[1]}"
+        )
 
 
 def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicPartition, str]:
-    """Partitions of a log directory: all, or those named (`topic-0`, `topic` for all of a topic, or a glob: `topic-*`).
+    """Returns the partitions of a log directory: all, or those named (`topic-0`, `topic` for all of a topic, or a glob:
+    `topic-*`).
 
-    One line of error each for: nothing there, a file, a partition's own folder, no partitions in it, an unknown name.
+    Raises a one-line error for each mistake: a missing path, a file, the directory of a partition, no partitions, an
+    unknown name.
     """
     if not (OS_FILES.exists(log_dir) or OS_FILES.is_link(log_dir)):
         raise not_a_directory(log_dir)
@@ -177,17 +183,17 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
 
 
 def no_partitions(log_dir: str) -> Usage:
-    """The error for a folder without partitions: it names the log directories in it."""
+    """Returns the error for a directory without partitions; it names the log directories inside it."""
     below = _log_dirs_below(log_dir)
     hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
     return Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
 
 
 def _log_dirs_below(folder: str) -> list[str]:
-    """Folders in one without partitions that have some: it may be a backup, or what several disks are mounted in."""
+    """Returns the log directories inside a directory: it may be a backup, or the mount point of several disks."""
     found: list[str] = []
     if "://" in folder:
-        return found  # a bucket may have many
+        return found  # a bucket may have too many to list
     with contextlib.suppress(OSError, KafkalogError):
         for name in OS_FILES.list_dir(folder):
             path = os.path.join(folder, name)
@@ -197,8 +203,8 @@ def _log_dirs_below(folder: str) -> list[str]:
 
 
 def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...], place: str) -> list[TopicPartition]:
-    """Of the partitions of a place those that are named, or all.  UnknownTopicOrPartitionException for a name that none
-    has, and for a glob that takes none."""
+    """Returns the partitions that are named, or all. Raises UnknownTopicOrPartitionException for a name or a glob that
+    matches none."""
     if not wanted:
         return list(found)
     chosen: dict[TopicPartition, None] = {}
@@ -208,7 +214,7 @@ def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...],
             topics = sorted({tp.topic for tp in found})
             raise UnknownTopicOrPartitionException(
                 f"no topic or partition matches {name!r} in {place}",
-                hint=f"it has the topics {some(topics)}; a glob takes Kafka's own ones where it begins with __",
+                hint=f"it has the topics {some(topics)}; a glob matches Kafka's own topics only if it begins with __",
             )
         if not hits:
             refuse_foreign_partition(os.path.join(place, name), OS_FILES)
@@ -218,11 +224,11 @@ def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...],
 
 
 def _unknown(name: str, found: Collection[TopicPartition], place: str) -> Exception:
-    """The error for a name that no partition has: it may have been meant as one more directory."""
+    """Returns the error for a name without a partition. It may have been meant as another directory."""
     is_dir = OS_FILES.is_dir(name)
     if is_dir and not is_name(name):
         return Usage(
-            f"{name}: found a directory behind {place}, expected a topic or a partition: the command takes one "
+            f"{name}: found a directory after {place}, expected a topic or a partition: the command accepts one "
             "directory, so run it once for each"
         )
     near = nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
@@ -233,12 +239,12 @@ def _unknown(name: str, found: Collection[TopicPartition], place: str) -> Except
 
 
 def _users_first(found: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Kafka's own topics last."""
+    """Sorts Kafka's internal topics to the end."""
     return sorted(found, key=lambda tp: tp.topic in INTERNAL_TOPICS)
 
 
 def split_place(path: str) -> tuple[str, str]:
-    """A place's folder and name; an address stays one."""
+    """Splits a path into directory and name; also an address."""
     if "://" in path:
         folder, _, name = path.rstrip("/").rpartition("/")
         return folder, name
@@ -246,8 +252,9 @@ def split_place(path: str) -> tuple[str, str]:
 
 
 def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str]]:
-    """(log directory, partitions) of a command line that names a log directory, one partition's own folder, or a topic
-    as if it had one (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...), or a glob of such (`logs/orders-*`)."""
+    """Returns (log directory, partitions) for a path and names. The path is a log directory, the directory of a
+    partition, a topic in a log directory (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...), or a glob
+    (`logs/orders-*`)."""
     below = None if wanted else part_of(path)
     if below is not None:
         return below[0], select_partitions(below[0], (below[1],))
@@ -255,8 +262,8 @@ def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition
 
 
 def part_of(path: str) -> tuple[str, str] | None:
-    """(log directory, name) of a path that stands for a part of one: a partition's own folder, or a topic or a glob as
-    if it had one; None for any other path."""
+    """Returns (log directory, name) for a path to a part of a log directory: a partition's directory, a topic or a
+    glob. Returns None for any other path."""
     folder, name = split_place(path)
     if not OS_FILES.exists(path):
         folder = folder or os.curdir
@@ -275,32 +282,32 @@ def part_of(path: str) -> tuple[str, str] | None:
 
 
 def _has_segments(path: str) -> bool:
-    with contextlib.suppress(OSError):  # told by who reads it
+    with contextlib.suppress(OSError):  # the code that reads it reports the error
         return any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path))
     return False
 
 
 def is_name(word: str) -> bool:
-    """Whether a word among several directories is the name of a topic or a partition, or a glob, and no directory."""
+    """Returns whether a word is the name of a topic or a partition, or a glob, and not a directory."""
     if "/" in word or os.sep in word or word in (os.curdir, os.pardir):
         return False
     return not OS_FILES.is_dir(word) or _has_segments(word)
 
 
 def not_a_directory(path: str, hint: str = "") -> Usage:
-    """The error for a log directory that is missing: it names the folder beside it that may have been meant."""
+    """Returns the error for a log directory that does not exist; it names a similar directory next to it."""
     above, name = os.path.split(os.path.normpath(path))
     near = None
     with contextlib.suppress(OSError):
         beside = OS_FILES.list_dir(above or os.curdir)
         near = nearest(name, [each for each in beside if OS_FILES.is_dir(os.path.join(above, each))])
     meant = f"; did you mean {os.path.join(above, near)}?" if near else ""
-    hint = hint or " (the folder that holds topic-0 ...)"
+    hint = hint or " (the directory that holds topic-0 ...)"
     return Usage(f"{path}: not found, expected a Kafka log directory{hint}{meant}")
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that somebody who wrote `name` may have meant."""
+    """Returns the known name that is most similar to `name`, or None."""
     import difflib
 
     hits = difflib.get_close_matches(name, known, n=1)
@@ -308,21 +315,26 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def tell_unsettled(error: BeingWrittenException | UnknownTopicOrPartitionException) -> int:
-    """Says of a partition why it cannot be told of: it is being written, or has gone; the exit code."""
+    """Reports that a partition is being written or was deleted; returns the exit code."""
     is_gone = isinstance(error, UnknownTopicOrPartitionException)
     note(f"{'note' if is_gone else 'kafkalog'}: {one_line(error)}")
     return CLEAN if is_gone else BEING_WRITTEN
 
 
 def some(texts: Iterable[str], most: int = 5) -> str:
-    """A few of many, in words."""
+    """Returns a list in words, cut after `most` items."""
     known = list(texts)
     more = len(known) - most
     return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns a count with its noun: "1 finding", "2 findings"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def tell_findings(findings: Iterable[Any], notes: Iterable[str] = (), *, as_json: bool, lead: str = "") -> None:
-    """What is wrong, a line each with `lead` before it, or an object; then the notes, on stderr."""
+    """Prints findings as lines that begin with `lead`, or as JSON objects, and then the notes on stderr."""
     for finding in findings:
         if as_json:
             emit_json({"kind": "finding", **fields(finding)})
@@ -333,20 +345,21 @@ def tell_findings(findings: Iterable[Any], notes: Iterable[str] = (), *, as_json
 
 
 def log_bytes(folders: Iterable[str]) -> int:
-    """Bytes of all .log files in partitions' folders."""
+    """Returns the bytes of all .log files in directories of partitions."""
     total = 0
     for folder in folders:
         listed, known = _logs_in(folder)
         total += sum([stat.size for stat in known.values()])
         for name in listed:
             if name.endswith(names.LOG_FILE_SUFFIX) and name not in known:
-                with contextlib.suppress(OSError):  # deleted by a broker meanwhile, or told by who reads it
+                with contextlib.suppress(OSError):  # deleted by a broker meanwhile, or its reader reports it
                     total += OS_FILES.stat(os.path.join(folder, name)).size
     return total
 
 
 def _logs_in(folder: str) -> tuple[Collection[str], Mapping[str, FileStat]]:
-    """The names in a folder, and what is known of its logs; nothing of one that cannot be read: who reads it tells."""
+    """Returns the names in a directory and what is known of its logs; nothing if it cannot be read: its reader reports
+    the error."""
     with contextlib.suppress(OSError):
         looked = OS_FILES.look_into(folder, names.LOG_FILE_SUFFIX)
         return (OS_FILES.list_dir(folder), {}) if looked is None else (looked.names, looked.stats)
@@ -354,21 +367,20 @@ def _logs_in(folder: str) -> tuple[Collection[str], Mapping[str, FileStat]]:
 
 
 def looked_at(log_dirs: Iterable[str], *, force: bool = False) -> Progress:
-    """Progress over the partitions of directories, of which the names in them tell the number, nearly."""
+    """Returns a Progress over the partitions of directories; the number of directory entries is the estimated total."""
     total = 0
     for log_dir in log_dirs:
-        with contextlib.suppress(OSError):  # told by who looks into it
+        with contextlib.suppress(OSError):  # its reader reports it
             total += len(OS_FILES.names_in(log_dir))
     return Progress(total, "looked at", force=force, counts="partitions")
 
 
 class Progress:
-    """Bytes done of a total, rate and remaining time, on stderr; a context manager.
+    """Shows bytes done of a total, rate and remaining time on stderr; a context manager.
 
-    `counts` names what is counted where it is no bytes: then a bar is drawn behind the first second.
-
-    A bar (rich, imported when there is one to draw) where stderr is a terminal and there is enough to do; with `force`
-    elsewhere a plain line every few seconds, and one at the end.
+    On a terminal it draws a bar (with rich, imported only then) if there is enough to do. With `force` it prints a
+    plain line every few seconds elsewhere, and one at the end. If `counts` names something other than bytes, the bar
+    appears after the first second.
     """
 
     def __init__(
@@ -400,7 +412,7 @@ class Progress:
         self.finish()
 
     def advance(self, size_bytes: int) -> None:
-        """So many bytes more are done."""
+        """Adds to the bytes that are done."""
         self._done = min(self._done + size_bytes, self._total)
         if self._bar is None and not self._lines and not self._bar_waits:
             return
@@ -423,7 +435,7 @@ class Progress:
         note(f"{self._what}: {words(self._done)} of {words(self._total)}, {words(int(rate))}/s, {left_s} s left")
 
     def finish(self) -> None:
-        """Take the bar away; a second call does nothing."""
+        """Removes the bar; a second call does nothing."""
         if self._bar is not None:
             self._bar.stop()
         elif self._lines:

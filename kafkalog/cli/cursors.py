@@ -1,4 +1,5 @@
-"""`kafkalog cursors`: how far each group has read; cursors set and taken away, with kafka-consumer-groups' options."""
+"""`kafkalog cursors`: shows how far each consumer group has read, and sets or deletes offsets with the options of
+kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -62,32 +63,52 @@ _DURATION = re.compile(
 )
 
 
-@click.command("cursors", short_help="Show how far groups have read; set and delete their offsets.")
+@click.command("cursors", short_help="Show consumer group offsets and lag; set and delete offsets.")
 @LOCAL_PLACES_AND_NAMES
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; may be given several times.")
-@click.option("--all-groups", is_flag=True, help="Every group that is there; of what changes.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic, orders:0,1, or as PARTITIONS.")
-@click.option("--all-topics", is_flag=True, help="Wherever the group has committed something; of what changes.")
-@click.option("--cursors", "cursors_dir", type=LocalPath(), metavar="DIR", help="The cursors of who only reads.")
-@click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
-@click.option("--reset-offsets", is_flag=True, help="Set offsets: to one of the next eight, which may stand alone.")
-@click.option("--to-offset", type=Number(0, LONG_MAX), metavar="OFFSET", help="An offset.")
-@click.option("--to-earliest", is_flag=True, help="The log start.")
-@click.option("--to-latest", is_flag=True, help="The log end.")
-@click.option("--to-current", is_flag=True, help="Where it is; the log end where nothing is committed.")
-@click.option("--to-datetime", metavar="TIME", help="The first record at or after a time: ISO 8601 (UTC), or @ms.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="The first record of the last so much, such as PT1H30M.")
-@click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back where it is negative.")
-@click.option("--only-committed", is_flag=True, help="Set only what is committed: make no cursor, no group.")
-@click.option("--from-file", type=LocalPath(), metavar="FILE", help="What a file says, as --export prints it.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group.  Repeatable.")
+@click.option("--all-groups", is_flag=True, help="When offsets change: every group.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    help="A topic or partition, as in PARTITIONS, or orders:0,1.  Repeatable.",
+)
+@click.option(
+    "--all-topics", is_flag=True, help="When offsets change: every partition in which the group has committed."
+)
+@click.option(
+    "--cursors",
+    "cursors_dir",
+    type=LocalPath(),
+    metavar="DIR",
+    help="A directory with the cursors of a process that only reads.",
+)
+@click.option("--committed", is_flag=True, help="Show log ends and lags as read_committed readers see them.")
+@click.option("--reset-offsets", is_flag=True, help="Set offsets.  Implied by each of the next eight options.")
+@click.option("--to-offset", type=Number(0, LONG_MAX), metavar="OFFSET", help="Set to this offset.")
+@click.option("--to-earliest", is_flag=True, help="Set to the log start.")
+@click.option("--to-latest", is_flag=True, help="Set to the log end.")
+@click.option("--to-current", is_flag=True, help="Set to the committed offset, or to the log end if there is none.")
+@click.option(
+    "--to-datetime", metavar="TIME", help="Set to the first record at or after a time: ISO 8601 (UTC), or @ms."
+)
+@click.option(
+    "--by-duration", metavar="PnDTnHnMnS", help="Set to the first record within a duration before now, such as PT1H30M."
+)
+@click.option("--shift-by", type=int, metavar="N", help="Move by N offsets; backwards if negative.")
+@click.option("--only-committed", is_flag=True, help="Change only committed offsets: create no cursor and no group.")
+@click.option(
+    "--from-file", type=LocalPath(), metavar="FILE", help="Set to the offsets in a file that --export printed."
+)
 @click.option("--export", is_flag=True, help="Print the offsets that would be set, as CSV for --from-file.")
-@click.option("--delete-offsets", is_flag=True, help="Take away what a group has committed for topics.")
-@click.option("--delete", is_flag=True, help="Take away groups, and all that they committed.")
-@click.option("--new-group", is_flag=True, help="The group is new, although another one has nearly its name.")
-@click.option("--members-gone", is_flag=True, help="The group's members will not come back: change it all the same.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")
-@click.option("--yes", "--execute", "yes", is_flag=True, help="Do it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a group, an offset and a change.")
+@click.option("--delete-offsets", is_flag=True, help="Delete what a group has committed for topics.")
+@click.option("--delete", is_flag=True, help="Delete groups with all their offsets.")
+@click.option("--new-group", is_flag=True, help="Create the group even if another has a similar name.")
+@click.option("--members-gone", is_flag=True, help="Change a group with members, which must never come back.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", "--execute", "yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: groups, cursors and changes.")
 def command(
     log_dirs: tuple[str, ...],
     groups: tuple[str, ...],
@@ -115,28 +136,34 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Show the cursors (committed offsets of groups) that LOG_DIRS hold, or only those for the named
-    PARTITIONS (topic-0, a topic, or a glob), as --topic: position, log end, lag, age of the commit,
-    the group's state and members, the producers of open transactions with an offset that is pending, metadata.
-    A table of groups with their whole lag ends it if one of them has several cursors.
+    """Show the cursors (committed offsets of consumer groups) in LOG_DIRS, or only for the named PARTITIONS (topic-0, a
+    topic, or a glob).
 
-    Name all directories of a broker or store.  Reads only, takes no lock, works beside who writes.  With --cursors the
-    cursors that a reading process keeps in a directory of its own stand in front of those of the same name.  An offset
-    whose topic is not there, or was made anew, is shown without a log end, and noted.  One below the log
-    start is noted, too; its lag counts what was deleted, as Kafka's does.
+    Name all log directories of the broker or store. Without one of the options that change offsets, the command changes
+    nothing, takes no lock, and works while a broker is running.
+
+    Each row shows the position, the log end, the lag, the age of the commit, the group's state and members, producers
+    with a pending offset in an open transaction, and metadata. If a group has several cursors, a table with its total
+    lag follows. If a topic was deleted, or deleted and created again, its offset has no log end, and a note says so. An
+    offset below the log start is noted too; as in Kafka, its lag counts deleted records.
+
+    With --cursors the cursors in that directory replace those of the same group in LOG_DIRS. Changes are then made
+    there, and LOG_DIRS are only read.
 
     \b
-    What changes cursors has the options and the rules of kafka-consumer-groups:
-      --reset-offsets, or only where to: for --group or --all-groups, --topic or --all-topics, or --from-file
-      --delete-offsets: for one --group and --topic
-      --delete: for --group or --all-groups
-    Without --yes it only tells; with it the directory that holds the group must be free (exit 3).  An offset out of a
-    partition's range is brought into it, and noted.  Where a group has no cursor yet, also with --to-current, it gets
-    one, unless --only-committed is given.  A group that is not there is made, with --new-group if another
-    has nearly its name.  A group with members is refused, unless --members-gone says that
-    nobody will commit for them any more.  With --cursors what changes is there, and LOG_DIRS are only read.
+    Changes follow the options and rules of kafka-consumer-groups:
+      --reset-offsets   for --group or --all-groups, and --topic or --all-topics;
+                        or with --from-file
+      --delete-offsets  for one --group, and --topic
+      --delete          for --group or --all-groups
 
-    Exit 1 where something could not be read, or a group of --all-groups was left alone.
+    Without --yes a change is only reported. With --yes the directory that holds the group must not be in use (exit 3).
+    An offset out of range is moved into the range of its partition, and noted. If a group has no cursor for a
+    partition, it gets one, also with --to-current, unless --only-committed is given. A group that does not exist is
+    created; if another group has a similar name, this needs --new-group. A group with members is refused, unless
+    --members-gone says that they will never commit again.
+
+    Exit 1 if something could not be read, or if a group of --all-groups was not changed.
     """
     aims = {
         "to-offset": to_offset,
@@ -161,15 +188,17 @@ def command(
         "--all-topics": all_topics,
     }
     if only_committed and (action != "reset" or from_file is not None):
-        raise Usage("--only-committed: expected where cursors are to be set, such as --to-current --topic orders")
+        raise Usage("--only-committed: expected options that set offsets, such as --to-current --topic orders")
     if export and action != "reset":
-        raise Usage("--export: expected what is to be set, such as --to-current")
+        raise Usage("--export: expected options that set offsets, such as --to-current")
     if export and as_json:
         raise Usage("found --export and --json, expected one of them")
     for option, is_given in only_changes.items():
         if is_given and action == "list":
-            raise Usage(f"{option}: expected what is to change: --to-offset ..., --delete-offsets or --delete")
-    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+            raise Usage(
+                f"{option}: expected an option that changes offsets: --to-offset ..., --delete-offsets or --delete"
+            )
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
     look = CursorLook(log_dirs_at(where), cursors_dir, isolation=choosing.isolation(committed))
     for text in look.findings:
         _finding(text, as_json)
@@ -188,37 +217,38 @@ def command(
     if plan.refused and not all_groups:
         raise Usage(_refusal(plan))
     for name, why in plan.refused.items():
-        note(f"note: group {name!r} is left alone: {why}")
+        note(f"note: group {name!r} is not changed: {why}")
     act = yes and not dry_run
     near = {} if new_group else {name: other for name in plan.begun if (other := look.nearest_group(name))}
     if act and near:
         name, other = next(iter(near.items()))
         raise Usage(
-            f"--group {name}: found no such group, and {other}, nearly of this name: nothing is changed; did you mean "
-            f"{other}?  --new-group makes {name}"
+            f"--group {name}: found no such group, but {other} with a similar name: nothing is changed; did you mean "
+            f"{other}?  --new-group creates {name}"
         )
     if export:
         for each in plan.changes:
             assert each.new is not None
             emit(cursor_csv.line(None if len(wanted) == 1 and groups else each.group, each.partition, each.new))
     for name in plan.begun:
-        hint = f"; did you mean {near[name]}?  --new-group --yes makes it" if name in near else ""
-        note(f"note: group {name!r} is new: nothing has been committed for it{hint}")
+        hint = f"; did you mean {near[name]}?  --new-group --yes creates it" if name in near else ""
+        note(f"note: group {name!r} is new: it has no committed offsets{hint}")
     does_it = "--new-group --yes" if near else "--yes"
     _tell_and_do(look, plan, act, members_gone, does_it, shows="" if export else "json" if as_json else "text")
     return FINDINGS if plan.refused or look.findings else CLEAN
 
 
 def _check_words(look: CursorLook, topics: Sequence[str]) -> None:
-    """Usage, UnknownTopicOrPartitionException for a word that names no partition: a group's, or a misspelled one."""
+    """Raises Usage or UnknownTopicOrPartitionException for a word that names no partition: a group, or a misspelled
+    name."""
     known = look.known_partitions()
     for topic, _ in map(_topic, topics if known else ()):
         if topic in look.groups and not any(names_partition(topic, each) for each in known):
-            raise Usage(f"{topic}: found a group in the place of a topic, expected --group {topic}")
+            raise Usage(f"{topic}: found a group instead of a topic, expected --group {topic}")
         named_partitions(known, (topic,), ", ".join(look.log_dirs))
 
 
-# --- what is asked for ------------------------------------------------------------------------------------
+# --- the command line -------------------------------------------------------------------------------------
 
 
 def _action(reset: bool, delete_offsets: bool, delete: bool) -> str:
@@ -238,12 +268,12 @@ def _check(
     topics: Sequence[str],
     all_topics: bool,
 ) -> None:
-    """Usage where it is not clear what is to change."""
+    """Raises Usage if it is not clear what to change."""
     if groups and all_groups:
         raise Usage("found --group and --all-groups, expected one of them")
     if action == "list":
         if all_groups:
-            raise Usage("--all-groups: expected what is to change; without --group all are listed")
+            raise Usage("--all-groups: expected an option that changes offsets; without --group all groups are listed")
         return
     if not groups and not all_groups:
         raise Usage(
@@ -253,7 +283,7 @@ def _check(
         raise Usage("found --topic and --all-topics, expected one of them")
     if action == "delete":
         if topics or all_topics:
-            raise Usage("--delete takes away whole groups; --delete-offsets those of topics")
+            raise Usage("--delete deletes whole groups; --delete-offsets deletes offsets of topics")
     elif action == "delete-offsets":
         if len(groups) != 1 or not topics:
             raise Usage("--delete-offsets: expected one --group and --topic, which may be given several times")
@@ -265,7 +295,7 @@ def _check(
         )
     elif "from-file" in given:
         if topics or all_topics:
-            raise Usage("found --from-file and a scope, expected one of them: the file says of which partitions")
+            raise Usage("found --from-file and a scope, expected one of them: the file names the partitions")
     elif not topics and not all_topics:
         raise Usage("no scope given, expected --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
 
@@ -284,10 +314,10 @@ def _reset(
     if how == "from-file":
         path = str(value)
         plans = cursor_csv.read_plans(_text_of(path), groups, path)
-        if all_groups:  # nothing was asked of the others
+        if all_groups:  # the file does not name the others
             unnamed = [name for name in groups if name not in plans]
             if unnamed:
-                note(f"note: {path} does not name {some(unnamed)}: left alone")
+                note(f"note: {path} does not name {some(unnamed)}: not changed")
             groups = [name for name in groups if name in plans]
         return plan_from_file(look, plans, groups, members_gone=members_gone)
     committed = {each for name in groups if name in look.groups for each in look.groups[name].committed}
@@ -301,7 +331,7 @@ def _text_of(path: str) -> str:
     try:
         return read_small(path).decode()
     except UnicodeDecodeError as error:
-        raise Usage(f"{path}: found no UTF-8 at byte {error.start}, expected lines as --export prints them") from None
+        raise Usage(f"{path}: not UTF-8 at byte {error.start}, expected lines as --export prints them") from None
 
 
 def _aim(how: str, value: object) -> Aim:
@@ -313,7 +343,7 @@ def _aim(how: str, value: object) -> Aim:
 
 
 def duration_ms(text: str) -> int:
-    """Java's Duration.parse, in ms: "P1DT2H30M5.5S".  Usage for what is none."""
+    """Parses a duration as Java's Duration.parse, such as "P1DT2H30M5.5S", to ms. Raises Usage for anything else."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise Usage(f"--by-duration: found {text!r}, expected days, hours, minutes, seconds such as P1D or PT1H30M")
@@ -328,8 +358,8 @@ def duration_ms(text: str) -> int:
 def _partitions(
     look: CursorLook, topics: Sequence[str], with_cursors: Sequence[TopicPartition]
 ) -> list[TopicPartition]:
-    """What --topic names: all that there is of a topic, and those that the groups have cursors in, also if they are
-    not here."""
+    """Returns the partitions that --topic names: all existing ones of a topic, and those in which the groups have
+    cursors, even if they are not here."""
     found: dict[TopicPartition, None] = {}
     for text in topics:
         topic, numbers = _topic(text)
@@ -341,8 +371,10 @@ def _partitions(
         if not known and is_glob(topic):
             raise Usage(f"--topic: no topic matches {topic!r} in {', '.join(look.log_dirs)}")
         if not known:
-            named_partitions(look.known_partitions(), (topic,), ", ".join(look.log_dirs))  # one that is gone passes
-            look.bounds(TopicPartition(topic, 0))  # says that it is not there
+            named_partitions(
+                look.known_partitions(), (topic,), ", ".join(look.log_dirs)
+            )  # passes for one that was deleted
+            look.bounds(TopicPartition(topic, 0))  # raises for a topic that does not exist
         found.update(dict.fromkeys(sorted(known)))
     return list(found)
 
@@ -358,11 +390,11 @@ def _topic(text: str) -> tuple[str, list[int] | None]:
 
 def _refusal(plan: ChangePlan) -> str:
     said = "; ".join(f"group {name!r}: {why}" for name, why in plan.refused.items())
-    hint = " (--members-gone changes it all the same)" if "members" in said else ""
+    hint = " (--members-gone changes it anyway)" if "members" in said else ""
     return f"nothing is changed: {said}{hint}"
 
 
-# --- what is told -----------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------
 
 
 def _finding(text: str, as_json: bool) -> None:
@@ -395,12 +427,12 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
             elif each.deleted and each.committed is not None:
                 note(
                     f"note: {group.listed.group}: {each.partition}: its next offset {each.committed.offset} was "
-                    f"deleted; the log starts at {each.start}, {each.deleted} offsets are gone for it"
+                    f"deleted; the log starts at {each.start}, so {each.deleted} offsets are lost for it"
                 )
         for member in group.members:
             note(f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at {member.client_host}")
     if is_empty and (also := [topic for topic, _ in scopes if topic in look.groups]):
-        note(f"no cursors into the topic {also[0]}; a group has this name, too: --group {also[0]} lists its cursors")
+        note(f"no cursors into the topic {also[0]}; but a group has this name: --group {also[0]} lists its cursors")
     elif as_json:
         return
     elif rows:
@@ -409,7 +441,7 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
             emit("")
             print_table(LAG_COLUMNS, lags)
     else:
-        note("no cursors: expected them in __consumer_offsets (name all log directories, or --cursors)")
+        note("no cursors in __consumer_offsets: name all log directories, or --cursors DIR")
 
 
 def _is_in(partition: TopicPartition, scopes: Sequence[tuple[str, list[int] | None]]) -> bool:

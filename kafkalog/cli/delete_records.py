@@ -1,4 +1,4 @@
-"""`kafkalog delete-records`: raise a partition's log start."""
+"""`kafkalog delete-records`: raises a partition's log start offset."""
 
 from __future__ import annotations
 
@@ -8,38 +8,43 @@ import click
 
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, LocalPath
-from kafkalog.cli.console import emit, emit_json, note
+from kafkalog.cli.console import counted, emit, emit_json, note
 from kafkalog.cli.places import SETTINGS, note_freed, note_unread, parse_offset_or_time, partition_at, topic_settings
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.delete_records import delete_records, plan_deletion
 from kafkalog.toolbox.segment_facts import SegmentFacts
 
 
-@click.command("delete-records", short_help="Raise a partition's log start.")
+@click.command("delete-records", short_help="Raise a partition's log start offset.")
 @click.argument("partition", type=LocalPath())
-@click.option("--before", required=True, metavar="OFFSET|TIME", help="The first offset, or time, that is to stay.")
+@click.option("--before", required=True, metavar="OFFSET|TIME", help="The first offset, or time, that is kept.")
 @SETTINGS
-@click.option("--dry-run", is_flag=True, help="Only tell what would become unreadable; the default.")
-@click.option("--yes", is_flag=True, help="Do it.  It cannot be undone.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(partition: str, before: str, settings: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Make everything of PARTITION (a folder: DIR/orders-0) below an offset, or older than a time, unreadable for ever,
-    as Kafka's DeleteRecords does: the log start is raised and checkpointed.
+    """Raise the log start offset of PARTITION (a directory: DIR/orders-0), as Kafka's DeleteRecords does.
 
-    Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  On a full disk the first
-    of them go at once, if the partition cannot be opened otherwise.  Without --yes it only
-    tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC
-    unless it says otherwise) or @milliseconds; what is at or after the first record of that time stays.  Groups that
-    have not read all of what goes are named.  A topic that is only compacted is refused: by the settings that a
-    LogManager keeps beside the data, by -X, or by a cleaner's traces.  So is a tiered one (remote.storage.enable):
-    a store that is opened with its tier does it.
+    All records before an offset or a time become unreadable forever. A time is ISO 8601 (UTC unless it has an offset)
+    or @milliseconds; the first record at or after that time and everything after it are kept.
+
+    Without --yes the command only reports the change, and a broker may be running. With --yes it writes the log start
+    checkpoint, and the directory must not be in use (exit 3). This cannot be undone. Groups that have not read all of
+    the deleted records are named.
+
+    Segments that are wholly before the new log start are deleted by the next retention run: of a broker, or of
+    `kafkalog retain`. On a full disk the first of them are deleted at once, if the partition cannot be opened
+    otherwise.
+
+    A topic with cleanup.policy=compact alone is refused, if the settings beside the data, -X, or traces of a cleaner
+    show it. A tiered topic (remote.storage.enable) is refused too: use a store that is opened with its remote tier.
     """
     act = yes and not dry_run
     offset, time_ms = parse_offset_or_time(before)
     log_dir, wanted = partition_at(partition)
     config = topic_settings(log_dir, settings).of(wanted.topic)
     plan = plan_deletion(log_dir, wanted, config, offset=offset, time_ms=time_ms)
-    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
     if plan.offsets:
         note_unread(log_dir, {wanted: plan.new_start})
     freed: list[SegmentFacts] = []
@@ -70,7 +75,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
         )
         return CLEAN
     if not plan.offsets:
-        emit(f"{wanted}: nothing below {before} that is not deleted: the log start is {plan.log_start_offset}")
+        emit(f"{wanted}: nothing before {before} is left to delete: the log start is {plan.log_start_offset}")
         return CLEAN
     done = "deleted" if act else "would be deleted (--yes does it)"
     emit(
@@ -79,7 +84,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     )
     if below:
         note(
-            f"note: {len(below)} segments ({_shown.size(size)}) lie below; they go with the next retention, a "
-            f"broker's or `kafkalog retain {partition} -X retention.ms=-1 --yes`"
+            f"note: {counted(len(below), 'segment')} ({_shown.size(size)}) before it will be deleted by the next "
+            f"retention run, of a broker or of `kafkalog retain {partition} -X retention.ms=-1 --yes`"
         )
     return CLEAN

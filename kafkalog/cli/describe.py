@@ -1,4 +1,4 @@
-"""`kafkalog describe`: what is in a log directory, partition by partition, segment by segment."""
+"""`kafkalog describe`: shows the contents of a log directory, partition by partition and segment by segment."""
 
 from __future__ import annotations
 
@@ -38,27 +38,26 @@ COLUMNS = (
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--segments", is_flag=True, help="One line a segment too; reads all batch headers.")
+@click.option("--segments", is_flag=True, help="Also show one line per segment; reads all batch headers.")
 @CONFIG
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions, each with its segments.")
 @utc_option
 @both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_file: str | None, as_json: bool) -> int:
-    """Show LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): offsets, sizes, times, codecs.
+    """Show the partitions of LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): offsets, sizes, times
+    and codecs.
 
-    Reads only; no lock is taken.
+    The command changes nothing, takes no lock, and works while a broker is running.
 
-    For each topic it shows what its records are kept by, and where each setting comes from (`kafkalog explain --help`).
-
-    LAST RECORD is the largest timestamp of the last segment that has one.
-
-    A segment's records are those in its file, markers and what lies below the log start too.
+    For each topic it shows the retention settings, and where each one comes from (see `kafkalog explain --help`). LAST
+    RECORD is the largest timestamp of the last segment that has one. The records of a segment are all in its file,
+    including transaction markers and records before the log start.
     """
     log_dir, chosen = locate(log_dir, partitions)
     note_tiered(log_dir, chosen)
     for name in OS_FILES.list_dir(log_dir):
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
-            note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")
+            note(f"note: {os.path.join(log_dir, name)} is not shown (deleted, stray or moving)")
     detailed = segments or as_json
     checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
     known = topic_settings(log_dir, (), broker_file)
@@ -92,7 +91,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
                         if view.snapshot.unreadable_end is not None:
                             damaged[partition] = view.snapshot.unreadable_end
                 bar.advance(1)
-    finally:  # what was seen before an error, too
+    finally:  # after an error too: print the partitions before it
         if not as_json:
             print_table(COLUMNS, rows, below=below)
     if not as_json:
@@ -127,7 +126,7 @@ def _segment_line(entry: dict[str, Any]) -> str:
 
 
 def _segment(view: PartitionView, segment: SegmentView) -> dict[str, Any]:
-    """What the batch headers of a segment say; CRCs are not looked at (that is `verify`)."""
+    """Summarizes the batch headers of a segment; it does not check CRCs (`verify` does)."""
     batches = records = 0
     smallest, largest = -1, -1
     codecs = np.zeros(8, np.int64)

@@ -1,4 +1,4 @@
-"""`kafkalog du`: what takes the space of log directories."""
+"""`kafkalog du`: shows what uses the space of log directories."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from kafkalog.toolbox.disk_usage import Sum, disk_usage
 HEADERS = ("FILES", "SIZE", "ON DISK")
 
 
-@click.command("du", short_help="Show what takes the space.")
+@click.command("du", short_help="Show what uses disk space.")
 @PLACES_AND_NAMES
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, kind and age, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: topics, kinds of file, ages and a summary.")
 @both_tiers
 def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
-    """Show what takes the space of LOG_DIRS, or only of the named PARTITIONS (topic-0, a topic, or a glob) in them: by
-    topic, by kind of file, and logs by the age of their segments.
+    """Show what uses the space of LOG_DIRS, or only of the named PARTITIONS (topic-0, a topic, or a glob).
 
-    SIZE is bytes as files are long, ON DISK what the file system has given them, as `du -B1` counts: preallocated
-    indexes are long but hardly there.  Kinds name also what is on its way out (.deleted, -delete) or was left by a
-    crash (.cleaned, .swap).  Age is the time since a segment's file was last written.  Reads only, takes no lock.
-    A folder that cannot be read is told, and is not in the sums; then the exit code is 1.
+    Three tables show the space by topic, by kind of file, and for logs by the age of their segments. The command
+    changes nothing, takes no lock, and works while a broker is running.
+
+    SIZE is the length of the files. ON DISK is what the file system has allocated, as `du -B1` counts it; preallocated
+    indexes are long but use little of it. Kinds include files that will be deleted (.deleted, -delete) and files left
+    by a crash (.cleaned, .swap). AGE is the time since a segment's file was last written.
+
+    A directory that cannot be read is reported and not counted (exit 1).
     """
     where, asked = places_and_names(log_dirs)
     places = log_dirs_at(where)
@@ -48,9 +51,9 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
             print_table((title, *HEADERS), [(name, *_cells(each)) for name, each in sums.items()])
             emit("")
     spare = usage.preallocated
-    emit(f"preallocated behind the ends: {_shown.size(spare.size)}, on disk {_shown.size(spare.allocated)}")
+    emit(f"preallocated after the ends: {_shown.size(spare.size)}, on disk {_shown.size(spare.allocated)}")
     emit(
-        f"in all: {usage.total.files} files and folders, {_shown.size(usage.total.size)}, on disk "
+        f"in all: {usage.total.files} files and directories, {_shown.size(usage.total.size)}, on disk "
         f"{_shown.size(usage.total.allocated)}"
     )
     return code

@@ -1,4 +1,4 @@
-"""`kafkalog dump`: the insides of single files, as kafka-dump-log prints them, and the text files beside them."""
+"""`kafkalog dump`: prints the contents of single files as kafka-dump-log does, and text files such as checkpoints."""
 
 from __future__ import annotations
 
@@ -51,37 +51,66 @@ TEXT_FILES = (
 )
 
 
-@click.command("dump", short_help="Print what is in files, as kafka-dump-log does.")
+@click.command("dump", short_help="Print the contents of files in the format of kafka-dump-log.")
 @click.argument("paths", nargs=-1, type=LocalPath())
-@click.option("--files", "file_list", metavar="FILE,FILE...", help="Comma separated, as kafka-dump-log takes them.")
-@click.option("--print-data-log", is_flag=True, help="Print keys and payloads too; implies --deep-iteration.")
+@click.option(
+    "--files", "file_list", metavar="FILE,FILE...", help="The files, separated by commas, as for kafka-dump-log."
+)
+@click.option("--print-data-log", is_flag=True, help="Also print keys and payloads; implies --deep-iteration.")
 @click.option("--deep-iteration", is_flag=True, help="Print the records of each batch.")
-@click.option("--skip-record-metadata", is_flag=True, help="With --print-data-log: only keys and payloads.")
-@click.option("--verify-index-only", is_flag=True, help="Check indexes against the log without printing entries.")
-@click.option("--index-sanity-check", is_flag=True, help="Only the cheap check of an index that a broker makes.")
-@click.option("--max-message-size", type=int, default=5242880, show_default=True, metavar="BYTES")
-@click.option("--max-bytes", type=int, default=INT_MAX, show_default=True, metavar="BYTES", help="Of each .log file.")
-@click.option("--offsets-decoder", is_flag=True, help="Show records of __consumer_offsets; implies --print-data-log.")
-@click.option("--transaction-log-decoder", is_flag=True, help="Likewise, of __transaction_state.")
-@click.option("--cluster-metadata-decoder", is_flag=True, help="Likewise, of __cluster_metadata and its snapshots.")
-@click.option("--remote-log-metadata-decoder", is_flag=True, help="Likewise, of __remote_log_metadata.")
-@click.option("--share-group-state-decoder", is_flag=True, help="Likewise, of __share_group_state.")
+@click.option("--skip-record-metadata", is_flag=True, help="With --print-data-log: print only keys and payloads.")
+@click.option("--verify-index-only", is_flag=True, help="Check indexes against the log, but print no entries.")
+@click.option("--index-sanity-check", is_flag=True, help="Only do the quick check of an index that a broker does.")
+@click.option(
+    "--max-message-size", type=int, default=5242880, show_default=True, metavar="BYTES", help="Size limit for a batch."
+)
+@click.option(
+    "--max-bytes",
+    type=int,
+    default=INT_MAX,
+    show_default=True,
+    metavar="BYTES",
+    help="Read at most BYTES of each .log file.",
+)
+@click.option("--offsets-decoder", is_flag=True, help="Decode records of __consumer_offsets; implies --print-data-log.")
+@click.option(
+    "--transaction-log-decoder", is_flag=True, help="Decode records of __transaction_state; implies --print-data-log."
+)
+@click.option(
+    "--cluster-metadata-decoder",
+    is_flag=True,
+    help="Decode records of __cluster_metadata and its snapshots; implies --print-data-log.",
+)
+@click.option(
+    "--remote-log-metadata-decoder",
+    is_flag=True,
+    help="Decode records of __remote_log_metadata; implies --print-data-log.",
+)
+@click.option(
+    "--share-group-state-decoder", is_flag=True, help="Decode records of __share_group_state; implies --print-data-log."
+)
 @click.option(
     "--key-decoder-class",
     is_flag=False,
     flag_value=decoders.STRING_DECODER,
     metavar="CLASS",
-    help="Kafka's StringDecoder (the default), IntegerDecoder or LongDecoder, with their package.",
+    help="Kafka's class for keys, with its package: StringDecoder (the default), IntegerDecoder or LongDecoder.",
 )
 @click.option(
-    "--value-decoder-class", is_flag=False, flag_value=decoders.STRING_DECODER, metavar="CLASS", help="Likewise."
+    "--value-decoder-class",
+    is_flag=False,
+    flag_value=decoders.STRING_DECODER,
+    metavar="CLASS",
+    help="The same for values.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; bytes that are not UTF-8 as base64.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: file contents; bytes that are not UTF-8 as base64."
+)
 def command(paths: tuple[str, ...], file_list: str | None, **options: Any) -> int:
-    """Print batches, records and entries of .log, .index, .timeindex, .txnindex and .snapshot files, and checkpoints.
+    """Print the contents of .log, .index, .timeindex, .txnindex and .snapshot files, and of checkpoints.
 
-    Lines are those of kafka-dump-log; findings go to stderr.  Exit 1 when something in a file is wrong.  Of several
-    decoders the first counts, in the order below.
+    The lines are those of kafka-dump-log: batches, records and index entries. The command changes nothing. Findings go
+    to stderr, and the exit code is then 1. If several decoders are given, the first one in the order below is used.
     """
     wanted = [*paths, *(file_list.split(",") if file_list else ())]
     if not wanted:
@@ -94,7 +123,7 @@ def command(paths: tuple[str, ...], file_list: str | None, **options: Any) -> in
 
 
 class Dumper:
-    """Prints file after file; keeps what was found wrong for the end."""
+    """Prints one file after another, and collects findings for the end."""
 
     def __init__(
         self,
@@ -108,7 +137,7 @@ class Dumper:
         max_bytes: int,
         as_json: bool,
     ) -> None:
-        self.decoder = decoder  # None: keys and payloads are not printed
+        self.decoder = decoder  # None: do not print keys and payloads
         self.deep = deep_iteration or decoder is not None
         self.metadata = not skip_record_metadata
         self.verify_only = verify_index_only
@@ -130,14 +159,14 @@ class Dumper:
             emit(line)
 
     def dump(self, path: str) -> None:
-        """One file; by its name's last suffix."""
+        """Prints one file; the last suffix of its name decides how."""
         name = os.path.basename(path)
         stem, dot, _ = name.rpartition(".")
         suffix = name[len(stem) :] if dot else ""
         if not OS_FILES.exists(path):
             raise Usage(f"{path}: not found, expected a file of a partition or log directory")
         if OS_FILES.is_dir(path):
-            raise Usage(f"{path}: found a folder, expected files (`kafkalog describe` shows folders)")
+            raise Usage(f"{path}: found a directory, expected files (`kafkalog describe` shows directories)")
         self._say(f"Dumping {path}", {"kind": "file", "path": path})
         if name in TEXT_FILES:
             self._dump_text(path)
@@ -191,7 +220,9 @@ class Dumper:
             self.findings += 1
             self._say(lines.batch_line(header, False), lines.batch_json(header, False) if self.as_json else {})
             if self.deep:
-                note(f"{path}: bytes {header.position} to {header.position + header.size}: no records, the CRC is bad")
+                note(
+                    f"{path}: bytes {header.position} to {header.position + header.size}: no records, the CRC is wrong"
+                )
             return last_offset
         data = file.pread(header.size, header.position)
         if header.magic >= 2 or not header.is_compressed:
@@ -221,7 +252,7 @@ class Dumper:
         else:
             fields = {} if self.decoder is None or decoded is None else self.decoder.to_json(record, decoded)
             emit_json(lines.record_json(header, record, value) | fields)
-        if decoded is not None and decoded.refusal:  # here Kafka's tool ends with a stack trace
+        if decoded is not None and decoded.refusal:  # Kafka's tool ends here with a stack trace
             note(f"{path}: {decoded.refusal}")
 
     # --- indexes -------------------------------------------------------------------------------------
@@ -238,7 +269,7 @@ class Dumper:
         with OS_FILES.open(log_path, writable=False) as log:
             for number, (offset, position) in enumerate(entries):
                 if offset == base and number > 0:
-                    return  # the slots of a preallocated index that were never used
+                    return  # unused slots of a preallocated index
                 found = _last_offset_at(log, position, self.max_message_size)
                 if found != offset:
                     self._index_mismatches.setdefault(os.path.abspath(path), {})[offset] = found
@@ -341,7 +372,7 @@ class Dumper:
     # --- the end -------------------------------------------------------------------------------------
 
     def report(self) -> None:
-        """What was found wrong, on stderr, in kafka-dump-log's words."""
+        """Prints all findings to stderr, in the words of kafka-dump-log."""
         for path, mismatches in self._index_mismatches.items():
             note(f"Mismatches in :{path}")
             for offset in sorted(mismatches, reverse=True):
@@ -362,7 +393,7 @@ class Dumper:
             note(f"Non-consecutive offsets in {path}")
             for before in sorted(gaps):
                 note(f"  {before} is followed by {gaps[before]}")
-        # Gaps are no finding: compaction leaves them, and every segment but the first begins with one here.
+        # A gap is not a finding: compaction leaves gaps, and every segment but the first begins with one here.
         self.findings += sum(
             len(found)
             for table in (self._index_mismatches, self._time_mismatches, self._time_disorder, self._not_found)
@@ -389,12 +420,12 @@ def _kraft_snapshot_id(name: str) -> tuple[int, int]:
 def _sibling(path: str, suffix: str) -> str:
     sibling = os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + suffix)
     if suffix == names.LOG_FILE_SUFFIX and not OS_FILES.exists(sibling):
-        raise Usage(f"{path}: the segment {sibling} is missing, expected it beside its index")
+        raise Usage(f"{path}: the segment {sibling} is missing, expected it next to its index")
     return sibling
 
 
 def _entries(path: str, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """The whole entries of an index, up to the first long run of zeros: room that was set aside, or a damaged size."""
+    """Yields the entries of an index, up to the first long run of zeros: preallocated space, or a damaged size."""
     position = 0
     with OS_FILES.open(path, writable=False) as file:
         while data := file.pread(ENTRIES_AT_ONCE * layout.size, position):
@@ -412,7 +443,7 @@ def _headers(log: File, start: int) -> Iterator[BatchHeader]:
 
 
 def _last_offset_at(log: File, position: int, max_bytes: int) -> int:
-    """The last offset of the batch at a position; -1 where there is none."""
+    """Returns the last offset of the batch at a position, or -1 if there is no batch."""
     if not 0 <= position < log.size():
         return -1
     end = min(log.size(), position + max_bytes)

@@ -1,8 +1,8 @@
-"""What records say, in kafka-dump-log's words: the decoders of its options, and its control records.
+"""The decoders of kafka-dump-log's options, and the contents of control records.
 
-A decoder makes of a record the texts behind `key:` and `payload:`; what cannot be decoded is said in one of them, as
-Kafka's tool says it.  Nothing is printed here.  Source: DumpLogSegments 4.3.1 (4.4.0's is not released) over the
-messages of 4.4.0.
+A decoder turns a record into the texts after `key:` and `payload:`. If a record cannot be decoded, one of the texts
+says so in the words of Kafka's tool. Nothing is printed here. Source: DumpLogSegments 4.3.1 (4.4.0's is not released)
+over the messages of 4.4.0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.records import Record
 
 DELETED = "<DELETE>"
-# What Java says where Kafka's tool asks a tombstone for its bytes.
+# The message of Java's exception when Kafka's tool reads the bytes of a tombstone.
 NO_VALUE = (
     'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '
     '"org.apache.kafka.common.record.internal.Record.value()" is null'
@@ -41,10 +41,10 @@ NO_VALUE = (
 
 
 class Decoded(NamedTuple):
-    """The texts of a record, None where there is nothing to print.
+    """The texts of a record; None if there is nothing to print.
 
-    `wrong`: one of them says that the record cannot be decoded.  `refusal`: what Kafka's tool ends with here, "" where
-    it goes on.
+    `wrong`: a text says that the record cannot be decoded. `refusal`: the error with which Kafka's tool ends here, or
+    "" if it continues.
     """
 
     key: str | None
@@ -54,14 +54,14 @@ class Decoded(NamedTuple):
 
 
 class Decoder(Protocol):
-    """How the keys and payloads of a log are shown."""
+    """Shows the keys and payloads of a log."""
 
     def decode(self, record: Record) -> Decoded:
-        """The texts of a record."""
+        """Returns the texts of a record."""
         ...
 
     def to_json(self, record: Record, decoded: Decoded) -> dict[str, Any]:
-        """The same as fields for a JSON line."""
+        """Returns the same as fields for a JSON line."""
         ...
 
 
@@ -73,7 +73,7 @@ _NUMBERS = {f"{_PACKAGE}IntegerDecoder": struct.Struct(">i"), f"{_PACKAGE}LongDe
 
 
 class PlainDecoder:
-    """--key-decoder-class and --value-decoder-class: Kafka's own for text and for numbers."""
+    """--key-decoder-class and --value-decoder-class: Kafka's decoders for text and for numbers."""
 
     def __init__(self, key_class: str, value_class: str) -> None:
         self.key_class = _known_class("--key-decoder-class", key_class)
@@ -159,7 +159,7 @@ class CoordinatorDecoder:
 
 
 def _open_protocol(data: dict[str, Any], value: dict[str, Any]) -> None:
-    """What members of a consumer group say, opened where it can be."""
+    """Decodes the subscription and assignment of consumer group members, if possible."""
     if value["protocolType"] != group_records.CONSUMER_PROTOCOL_TYPE:
         return
     schemas = {
@@ -176,7 +176,7 @@ def _open_protocol(data: dict[str, Any], value: dict[str, Any]) -> None:
 
 
 class MetadataDecoder:
-    """--cluster-metadata-decoder; keys are not looked at."""
+    """--cluster-metadata-decoder; it ignores keys."""
 
     def decode(self, record: Record) -> Decoded:
         try:
@@ -192,9 +192,9 @@ class MetadataDecoder:
 
 
 class RemoteLogMetadataDecoder:
-    """--remote-log-metadata-decoder: events of remote segments, as Kafka's classes show them; keys are not looked at.
+    """--remote-log-metadata-decoder: events of remote segments, printed as Kafka's classes print them; it ignores keys.
 
-    Values are `RemoteLogMetadataSerde`'s, the one of Kafka's own topic.
+    Values have the format of `RemoteLogMetadataSerde`, as in Kafka's own topic.
     """
 
     def decode(self, record: Record) -> Decoded:
@@ -214,11 +214,11 @@ class RemoteLogMetadataDecoder:
 
 
 def kafka_text(error: SchemaException) -> str:
-    """What Kafka's exception says."""
+    """Returns the message of Kafka's exception."""
     return error.message if not isinstance(error, MessageException) else error.kafka_text or "null"
 
 
-# The options in the order in which Kafka's tool asks for them: where several are given, the first of these counts.
+# In the order in which Kafka's tool checks its options: if several are given, it uses the first of these.
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "offsets_decoder": lambda: CoordinatorDecoder(group_record_set()),
     "transaction_log_decoder": lambda: CoordinatorDecoder(transaction_record_set()),
@@ -229,7 +229,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
 
 
 def chosen(options: dict[str, Any]) -> Decoder | None:
-    """The decoder that the options ask for, which are taken out; None when nothing is to be decoded."""
+    """Returns the decoder that the options select and removes these options; None if nothing is to be decoded."""
     flags = [name for name in DECODERS if options.pop(name)]
     classes = options.pop("key_decoder_class"), options.pop("value_decoder_class")
     wanted = options.pop("print_data_log") or bool(flags) or classes != (None, None)
@@ -251,7 +251,7 @@ KRAFT_LABELS = {
 
 
 def control_contents(record: Record) -> tuple[str, dict[str, Any] | None]:
-    """What a control record says: in kafka-dump-log's words, and as a JSON value."""
+    """Returns the contents of a control record: in kafka-dump-log's words, and as a JSON value."""
     kind = control.parse_control_key(record.key)
     if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
         marker = control.EndTransactionMarker.deserialize(record.key, record.value)

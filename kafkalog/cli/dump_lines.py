@@ -1,6 +1,6 @@
-"""The lines of kafka-dump-log (DumpLogSegments 4.4.0), one function a kind, and the same as JSON values.
+"""The lines of kafka-dump-log (DumpLogSegments 4.4.0), one function for each kind, and the same as JSON values.
 
-Text only: whoever calls has opened and read the files.
+This module formats text only; the caller opens and reads the files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def java_bool(value: bool) -> str:
 
 
 def optional_long(value: int | None) -> str:
-    """java.util.OptionalLong as text; negative snapshot values stand for none."""
+    """Returns the text of a java.util.OptionalLong; a negative value means empty."""
     return "OptionalLong.empty" if value is None or value < 0 else f"OptionalLong[{value}]"
 
 
@@ -33,7 +33,7 @@ def codec_name(codec: int) -> str:
 
 
 def batch_line(header: BatchHeader, valid: bool) -> str:
-    """`header.position` is the position in the file."""
+    """Returns the line of a batch; `header.position` is its position in the file."""
     if header.magic >= 2:
         what = (
             f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.count} "
@@ -81,7 +81,8 @@ def batch_json(header: BatchHeader, valid: bool) -> dict[str, Any]:
 
 
 def record_line(header: BatchHeader, record: Record, control: str, decoded: Decoded | None, *, metadata: bool) -> str:
-    """`control` is what a control record says (`dump_decoders.control_contents`), or empty; `decoded` its contents."""
+    """Returns the line of a record. `control` is the text of a control record (`dump_decoders.control_contents`) or
+    empty; `decoded` has the texts of key and payload."""
     parts = []
     if metadata:
         parts.append(
@@ -121,7 +122,7 @@ def record_json(header: BatchHeader, record: Record, control: dict[str, Any] | N
 
 
 def headers_json(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, Any]]:
-    """Headers whole and in order, doubles kept."""
+    """Returns all headers in order, including repeated names."""
     listed = []
     for name, value in headers:
         entry: dict[str, Any] = {"key": name}
@@ -150,7 +151,8 @@ def aborted_line(version: int, producer_id: int, first_offset: int, last_offset:
 
 
 def snapshot_json(entry: ProducerSnapshotEntry) -> dict[str, Any]:
-    """A producer's line of a snapshot; the reader keeps one (maybe empty) batch each, as Kafka's."""
+    """Returns a producer's line of a snapshot. As in Kafka, the reader keeps one batch for each producer, which may be
+    empty."""
     first = entry.current_txn_first_offset
     out: dict[str, Any] = {
         "producerId": entry.producer_id,

@@ -1,6 +1,8 @@
-"""`kafkalog explain`: why each segment of partitions is still here."""
+"""`kafkalog explain`: explains why each segment of partitions is kept."""
 
 from __future__ import annotations
+
+import re
 
 import click
 
@@ -37,24 +39,29 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
 SHOWN_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
 SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
-UNCOMPACTED = "uncompacted"  # a reason
+_TIMESTAMP = re.compile(
+    r"(?<=timestamp )[0-9]+|(?<=file's time )[0-9]+|(?<=timestamps up to )[0-9]+|(?<=\()[0-9]{12,}(?=\))"
+)
+UNCOMPACTED = "uncompacted"  # the name of a reason
 GOES = {
-    Rule.LOG_START: "lies below the log start",
-    Rule.SIZE: "more than retention.bytes without it",
+    Rule.LOG_START: "it is before the log start",
+    Rule.SIZE: "the rest is more than retention.bytes",
     Rule.TIME: "older than retention.ms",
 }
 
 
-@click.command("explain", short_help="Tell why each segment is still here, and when it goes.")
+@click.command("explain", short_help="Explain why each segment is kept, and when it will be deleted.")
 @click.argument("place", metavar="DIR|TOPIC|PARTITION", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @SETTINGS
 @CONFIG
-@click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
-@click.option("--json", "as_json", is_flag=True, help="JSON: segments, a summary of each partition, topics.")
+@click.option("--exact", is_flag=True, help="Read all batch headers instead of relying on time indexes.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: segments, a summary of each partition, topics."
+)
 @SEGMENTS
 @utc_option
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @both_tiers
 def command(
     place: str,
@@ -66,22 +73,24 @@ def command(
     detailed: bool,
     progress: bool,
 ) -> int:
-    """Tell why each segment of one partition (DIR/orders-0), of a topic (DIR/orders) or of a log directory (DIR, or DIR
-    and PARTITIONS: topic-0, a topic, or a glob) is still here: which rule of retention keeps it, which bound, what
-    would have to change, and when it goes; of a compacted one whether compaction has been over it, or what it waits
-    for.  Kafka's own topics are left out of a directory unless they are named.
+    """Explain why each segment of a log directory (DIR), a topic (DIR/orders) or a partition (DIR/orders-0) is kept.
 
-    Of several partitions it ends with a table of topics: what goes, up to which time, and when the next segment is due.
-    Of more than 20 the table and what is out of order are all, unless --segments asks for each segment.
+    For each segment the command shows which retention rule or bound keeps it, what would have to change, and when it
+    will be deleted. For a compacted topic it shows whether the segment has been compacted, or what that waits for.
+    Kafka's internal topics are shown only if they are named.
 
-    Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  Each setting
-    is shown with where it comes from: given (-X), set by the topic (beside the data, or in the cluster's metadata),
-    dynamic, server.properties (--config), default.  It is a guessed default if the cluster's metadata or the
-    server.properties that may set it is not known; what --config says counts unless the topic sets it, where its own
-    settings are not known.
+    Segments are deleted from the oldest on, and never above the high watermark: a segment that is kept also keeps all
+    segments after it.
 
-    Reads only, takes no lock, works beside a running broker.  Exit 1 when timestamps lie in the future, a time index
-    lost its entries or the checkpoint of high watermarks cannot be read.
+    For several partitions a table of topics follows: what will be deleted, up to which time, and when the next segment
+    is due. For more than 20 partitions only this table and the findings are shown, unless --segments is given.
+
+    Each setting is shown with its source: given (-X), set by the topic (beside the data, or in the cluster's metadata),
+    dynamic, server.properties (--config), or default. A guessed default means that the cluster's metadata or the
+    server.properties is not known. If a topic's own settings are not known, the values of --config are used.
+
+    The command changes nothing, takes no lock, and works while a broker is running. Exit 1 if timestamps are in the
+    future, if a time index has lost entries, or if the high watermark checkpoint cannot be read.
     """
     log_dir, found, named = partitions_at(place, partitions)
     known = topic_settings(log_dir, settings, broker_file)
@@ -89,7 +98,7 @@ def command(
     now_ms = SYSTEM_CLOCK.milliseconds()
     is_detailed = as_json or detailed or len(chosen) <= DETAILED_MOST
     code, sums, findings = CLEAN, RetentionSums(), 0
-    guesses: dict[str, dict[str, None]] = {}  # what is guessed -> of which topics
+    guesses: dict[str, dict[str, None]] = {}  # guess -> topics with this guess
     compacted: list[TopicPartition] = []
     checkpoints = CheckpointLines(log_dir)
     with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
@@ -107,7 +116,7 @@ def command(
                 _tell(log_dir, known, told, now_ms, as_json)
             else:
                 for text in told.findings[: max(0, DETAILED_MOST - findings)]:
-                    emit(f"{wanted}: {paint(text, 'red')}")
+                    emit(f"{wanted}: {paint(_with_times(text), 'red')}")
                 findings += len(told.findings)
             if guess := _guess(known, wanted.topic, _keys(config), broker_file):
                 guesses.setdefault(guess, {})[wanted.topic] = None
@@ -115,28 +124,31 @@ def command(
                 compacted.append(wanted)
             code = worse(code, FINDINGS if told.findings else CLEAN)
     if findings > DETAILED_MOST:
-        emit(paint(f"and {findings - DETAILED_MOST} findings more: --segments shows them", "red"))
+        emit(paint(f"and {findings - DETAILED_MOST} more findings: --segments shows them", "red"))
     if not is_detailed:
         note_left_out(len(chosen))
     for guess, topics in guesses.items():
-        note(f"note: {guess}" + (f"; so of {some(topics)}" if len({each.topic for each in chosen}) > 1 else ""))
+        note(
+            f"note: {guess}" + (f"; this applies to {some(topics)}" if len({each.topic for each in chosen}) > 1 else "")
+        )
     if compacted:
         note(
-            f"note: a cleaner compacted {some(map(str, compacted))}: its cleanup.policy is compact, or has it "
-            "(-X cleanup.policy=)"
+            f"note: a cleaner has compacted {some(map(str, compacted))}, so its cleanup.policy is or includes compact: "
+            "give it with -X cleanup.policy=..."
         )
     _sum_up(sums, len(chosen), as_json)
     return code
 
 
 def _guess(known: TopicSettings, topic: str, keys: tuple[str, ...], broker_file: str | None) -> str | None:
-    """Which settings of a topic are guessed, and why."""
+    """Returns which settings of a topic are guessed, and why."""
     guessed = [key for key in keys if not known.is_known(topic, key)]
     if not guessed:
         return None
-    gives = "" if broker_file else "--config names the broker's server.properties, "
-    what = "the topic may have others" if broker_file else "guessed"
-    return f"{what}: {', '.join(guessed)}: {known.why_unknown(topic)} ({gives}-X gives a setting)"
+    gives = "" if broker_file else "give the broker's server.properties with --config, or "
+    what = "the topic may have other values" if broker_file else "guessed"
+    gives += "a setting with -X" if gives else "give a setting with -X"
+    return f"{what}: {', '.join(guessed)}: {known.why_unknown(topic)} ({gives})"
 
 
 def _sum_up(sums: RetentionSums, partitions: int, as_json: bool) -> None:
@@ -150,13 +162,13 @@ def _sum_up(sums: RetentionSums, partitions: int, as_json: bool) -> None:
         print_explained(topics)
         emit(
             f"in all: {sum(each.going_segments for each in topics)} of {sum(each.segments for each in topics)} "
-            f"segments of {sum(len(each.partitions) for each in topics)} partitions go with the next pass, "
+            f"segments of {sum(len(each.partitions) for each in topics)} partitions will be deleted by the next pass, "
             f"{_shown.size(sum(each.going_bytes for each in topics))}"
         )
 
 
 def _keys(config: LogConfig) -> tuple[str, ...]:
-    """The settings that say what a topic keeps."""
+    """Returns the settings that decide what a topic keeps."""
     return SHOWN + SHOWN_COMPACTED * config.compact + SHOWN_TIERED * config.remote_storage_enable
 
 
@@ -171,12 +183,12 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
         )
         emit(setting_words(known, wanted.topic, keys))
         if config.remote_storage_enable and mounted(log_dir) is None:
-            by = "retention.*, for nothing is copied any more (remote.log.copy.disable)"
+            by = "retention.*, because nothing is copied any more (remote.log.copy.disable)"
             if told.is_local:
-                by = "local.retention.* (-2: as retention.*), and nothing goes before it is copied"
+                by = "local.retention.* (-2: as retention.*), and nothing is deleted before it is copied"
             emit(
-                f"tiered: offsets below {facts.log_start_offset} may be in the remote tier; this is what the disk "
-                f"keeps, by {by}"
+                f"tiered: offsets below {facts.log_start_offset} may be in the remote tier; the lines below are "
+                f"about the disk, which follows {by}"
             )
         if told.compaction is not None:
             state = told.compaction
@@ -187,7 +199,7 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
                 f"{_shown.size(state.dirty_bytes)} ({100 * state.dirty_ratio:.0f} %)"
             )
             uncompacted = (each.text for entry in told.segments for each in entry.reasons if each.what == UNCOMPACTED)
-            for text in dict.fromkeys(uncompacted):  # of all of them from there on
+            for text in dict.fromkeys(uncompacted):  # once for all segments from there on
                 emit(f"from offset {state.first_uncleanable_offset} on {text}")
     for entry in told.segments:
         if as_json:
@@ -196,7 +208,7 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
             _print(entry, now_ms, told.is_local, facts.log_start_offset)
     for text in told.findings:
         if not as_json:
-            emit(paint(text, "red"))
+            emit(paint(_with_times(text), "red"))
     if as_json:
         emit_json(
             {
@@ -218,6 +230,11 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
         )
 
 
+def _with_times(text: str) -> str:
+    """Returns a sentence in which each timestamp in milliseconds is followed by its time."""
+    return _TIMESTAMP.sub(lambda found: f"{found[0]} = {time_words(int(found[0]))}", text)
+
+
 def _watermark_source(facts: PartitionFacts) -> str:
     if facts.watermark_known:
         return ""
@@ -227,7 +244,7 @@ def _watermark_source(facts: PartitionFacts) -> str:
         why = "its checkpoint cannot be read"
     elif told.is_blank:
         why = "its checkpoint is an empty file"
-    return f" ({why}: the log end)"
+    return f" ({why}: this is the log end)"
 
 
 def _compaction(state: CompactionState) -> dict[str, object]:
@@ -246,18 +263,18 @@ def _print(entry: Explained, now_ms: int, is_local: bool, log_start: int) -> Non
     )
     if entry.goes is not None:
         roll = ", after a roll" if segment.active else ""
-        when = "with the next pass after it was copied" if is_local else "with the next pass"
+        when = "by the next pass after it was copied" if is_local else "by the next pass"
         why = GOES[entry.goes].replace("retention.", "local.retention.") if is_local else GOES[entry.goes]
-        emit(f"  {paint('goes', 'yellow')} {when}: {why}{roll}")
+        emit(f"  {paint('will be deleted', 'yellow')} {when}: {why}{roll}")
         return
     until = entry.until_ms
-    emit(f"  stays{'' if until is None else f' until {time_words(until)}'}")
+    emit(f"  kept{'' if until is None else f' until {time_words(until)}'}")
     for reason in entry.reasons:
-        if reason.what == UNCOMPACTED:  # stands above, once
+        if reason.what == UNCOMPACTED:  # printed once above
             continue
         if reason.what == "logStart" and log_start < segment.base_offset and len(entry.reasons) > 1:
-            continue  # the log start lies in an older one: nothing of this one
-        emit(f"    {reason.what}: {reason.text}")
+            continue  # the log start is in an older segment, so it says nothing about this one
+        emit(f"    {reason.what}: {_with_times(reason.text)}")
 
 
 def _json(entry: Explained, partition: TopicPartition) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`kafkalog export`: records of partitions to Parquet, Arrow, CSV or JSON lines."""
+"""`kafkalog export`: writes records of partitions to Parquet, Arrow, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ SUFFIXES = tuple(f".{name}" for name in FORMATS)
 @click.command("export", short_help="Write records to Parquet, Arrow, CSV or JSON files.")
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--to", "target", metavar="DIR|FILE", required=True, type=LocalPath(), help="Where to write.")
 @click.option(
-    "--format", "kind", metavar="NAME", help=f"{', '.join(FORMATS)}; by default what FILE ends in, or parquet."
+    "--to", "target", metavar="DIR|FILE", required=True, type=LocalPath(), help="The file or directory to write."
+)
+@click.option(
+    "--format", "kind", metavar="NAME", help=f"{', '.join(FORMATS)}.  [default: from the suffix of FILE, or parquet]"
 )
 @click.option("--codec", metavar="NAME", help="Compression of parquet (none, snappy, gzip, lz4, zstd) and arrow.")
 @choosing.TOPIC
 @choosing.filters()
 @click.option("--headers", is_flag=True, help="Add the column headers.")
-@click.option("--base64", "in_base64", is_flag=True, help="Keys and values of csv and jsonl in base64, all of them.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a file and a lost range, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--base64", "in_base64", is_flag=True, help="Write all keys and values of csv and jsonl in base64.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: files, lost ranges and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @both_tiers
 def command(
     log_dir: str,
@@ -50,20 +52,24 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Write the records of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR to files that others read.
+    """Write the records of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR to Parquet, Arrow, CSV or JSON
+    files.
 
-    To a FILE that ends in .parquet, .arrow, .csv or .jsonl all go into one; to a DIR one a partition, such as
-    orders-0.parquet.  Columns are those of Python's read_arrow: topic, partition, offset, timestamp,
-    timestamp_type, key, value, and headers where asked for.  A file appears when it is whole.  Works beside a running
-    broker.
+    If --to is a FILE that ends in .parquet, .arrow, .csv or .jsonl, all records go into it. If it is a DIR, each
+    partition gets a file, such as orders-0.parquet. A file appears when it is complete.
 
-    At damage it stops with exit code 1 and without the file; --skip-damage goes on behind it, and
-    tells partitions that cannot be read (a permission, a disk that fails) without stopping.  Needs pyarrow.
+    LOG_DIR is only read; no lock is taken, and a broker may be running.
+
+    The columns are those of Python's read_arrow: topic, partition, offset, timestamp, timestamp_type, key, value, and
+    with --headers also headers.
+
+    At damage the command stops with exit code 1 and writes no file. With --skip-damage it continues after the damage;
+    it then also reports partitions that cannot be read (no permission, a disk that fails) and continues. Needs pyarrow.
     """
     if kind is None:
         kind = next((name for name in FORMATS if target.endswith(f".{name}")), None)
         if kind is None and not OS_FILES.is_dir(target) and "." in os.path.basename(target):
-            raise Usage(f"--to {target}: no format ends so, expected {', '.join(SUFFIXES)}, a folder, or --format")
+            raise Usage(f"--to {target}: unknown suffix, expected {', '.join(SUFFIXES)}, a directory, or --format")
     options = ExportOptions(
         format=kind or "parquet",
         codec=codec,
@@ -73,7 +79,7 @@ def command(
         in_base64=in_base64,
         force=force,
     )
-    skip_hint = None if asked.skips_damage else "--skip-damage goes on without them"
+    skip_hint = None if asked.skips_damage else "--skip-damage continues without them"
     found = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
     log_dir, missing = found.log_dir, found.missing
     chosen, said = asked.narrowed(found, (*partitions, *topics))

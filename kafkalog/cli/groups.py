@@ -1,6 +1,6 @@
-"""Commands that have commands: a wrong name is told with the nearest one, and one of them may go without its name.
+"""Command groups: a wrong name is answered with the nearest one, and a group may have a default command.
 
-Knows no command; imports click alone, so that the command line starts quickly.
+This module knows no command, and imports only click, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELP = frozenset({"--help", "-h"})
 
 
 class NamingGroup(click.Group):
-    """A wrong name is told with the nearest one, or with all there are."""
+    """A group that answers a wrong name with the nearest one, or with all names."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and not ctx.resilient_parsing:
@@ -27,7 +27,7 @@ class NamingGroup(click.Group):
             if args[0] not in known:
                 refuse_name(ctx, args[0], known)
         name, command, rest = super().resolve_command(ctx, args)
-        if ctx.resilient_parsing and command is not None:  # a shell asks how a line may go on
+        if ctx.resilient_parsing and command is not None:  # shell completion
             from kafkalog.cli.completing import prepared
 
             command = prepared(command)
@@ -35,7 +35,7 @@ class NamingGroup(click.Group):
 
 
 class TableGroup(NamingGroup):
-    """Commands by name, each imported when it is asked for; `table` says what they do."""
+    """A group whose commands are imported when they are used; `table` has their names and descriptions."""
 
     table: Mapping[str, str]
 
@@ -47,7 +47,7 @@ class TableGroup(NamingGroup):
             formatter.write_dl(sorted(self.table.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """As a group's, but it imports none."""
+        """Completes as a group does, but imports no command."""
         from click.shell_completion import CompletionItem
 
         known = [CompletionItem(name, help=self.table[name]) for name in sorted(self.table)]
@@ -57,8 +57,8 @@ class TableGroup(NamingGroup):
 
 
 class DefaultGroup(NamingGroup):
-    """`group LOG_DIR` is `group show LOG_DIR`, and its help has the options of `show`; a folder with the name of one of
-    the commands is `./name`."""
+    """A group in which `group LOG_DIR` means `group show LOG_DIR`. Its help has the options of `show`. A directory with
+    the name of a command is written `./name`."""
 
     default = "show"
 
@@ -80,34 +80,34 @@ class DefaultGroup(NamingGroup):
             formatter.write_dl([(name, each.short_help or "") for name, each in self._others()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands, and what the default may begin with."""
+        """Completes the names of commands, and the first word of the default command."""
         own = self.commands[self.default]
         found = own.shell_complete(ctx, incomplete) if incomplete.startswith("-") else []
         first = next((each for each in own.params if isinstance(each, click.Argument)), None)
         if first is not None and not incomplete.startswith("-"):
             found = first.shell_complete(ctx, incomplete)
         own_names = [each for each in super().shell_complete(ctx, incomplete) if each.value != self.default]
-        return found + own_names  # a shell that is told of files forgets what came before
+        return found + own_names  # after a completion of type file a shell ignores those before it
 
     def _others(self) -> list[tuple[str, click.Command]]:
         return [(name, each) for name, each in sorted(self.commands.items()) if name != self.default]
 
 
 def nearest(name: str, known: Collection[str]) -> list[str]:
-    """The names that somebody may have meant, best first."""
+    """Returns the names that may have been meant, best first."""
     import difflib
 
     return difflib.get_close_matches(name, known)
 
 
 def refuse_name(ctx: click.Context, name: str, known: Collection[str]) -> None:
-    """Fails, with what may have been meant."""
+    """Fails with the names that may have been meant."""
     near = nearest(name, known)
     expected = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(sorted(known))}"
     ctx.fail(f"no command {name!r}, {expected}")
 
 
 def _is_meant(name: str, known: Collection[str]) -> bool:
-    """Whether a word that is no command is rather one that was mistyped than a path."""
+    """Returns whether a word that is not a command is a mistyped one rather than a path."""
     is_word = name.isidentifier() and not OS_FILES.exists(name)
     return is_word and bool(nearest(name, known))

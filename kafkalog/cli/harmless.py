@@ -1,7 +1,7 @@
-"""Text of others (names, keys, errors) made harmless for a terminal: what would move the cursor, colour, turn the
-direction of writing or hide itself is shown as an escape, such as \\x1b or \\u202e.
+"""Makes foreign text (names, keys, errors) harmless for a terminal.
 
-Knows text only; imports nothing of the package.
+Characters that would move the cursor, set a colour, change the direction of writing or hide text are shown as escapes,
+such as \\x1b or \\u202e. The module knows text only, and imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import json
 import re
 
-# Control characters (C0 but for the tab, DEL, C1), marks and overrides of direction, separators of lines, what has no
-# width, tags; and halves of surrogate pairs but those that stand for bytes of file names (they are escaped on output).
+# Control characters (C0 without the tab, DEL, C1), direction marks and overrides, line separators, characters without
+# width, and tags.  Also halves of surrogate pairs, except those for bytes of file names: output escapes these anyway.
 _CLASS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f"
 _HARMFUL = re.compile(f"[{_CLASS}\ud800-\udbff]")
 _IN_CELL = re.compile(f"[\t{_CLASS}\ud800-\udbff]")
 
 
 def harmless(text: str) -> str:
-    """`text` without anything that a terminal obeys; tabs stay."""
+    """Returns `text` with the characters that a terminal would obey as escapes; tabs are kept."""
     return _HARMFUL.sub(_escape, text)
 
 
 def harmless_cell(text: str) -> str:
-    """The same in a cell of a table, where a tab has no place either."""
+    """Returns the same for a cell of a table, where tabs are escaped too."""
     return _IN_CELL.sub(_escape, text)
 
 
 def harmless_json(line: str) -> str:
-    """A line of JSON without them, which says the same: they can only stand within strings."""
+    """Returns an equal line of JSON in which these characters are escaped; they can only occur in strings."""
     return _HARMFUL.sub(lambda found: json.dumps(found[0])[1:-1], line)
 
 

@@ -1,4 +1,4 @@
-"""`kafkalog history`: every value of a key that is still there, and which of them counts."""
+"""`kafkalog history`: prints every stored value of a key, and says which one is current."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from kafkalog.records import NO_TIMESTAMP_TYPE
 from kafkalog.toolbox.history import LATEST, SUPERSEDED, Entry, history
 
 
-@click.command("history", short_help="Print every value of a key.")
+@click.command("history", short_help="Print every stored value of a key.")
 @click.argument("key")
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.filters("keys", "key_prefix", "committed", "last")
 @choosing.COMMITTED
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a value: cat's, with state and tombstone.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: records as cat prints them, with state and tombstone."
+)
 @both_tiers
 def command(
     key: str,
@@ -35,20 +37,29 @@ def command(
     committed: bool,
     as_json: bool,
 ) -> int:
-    """Print every value of KEY that is still in PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR.
+    """Print every value of KEY that is still stored in PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR.
 
-    A line has the partition, the offset, the time, what it counts for, and the value, with tabs in between: the latest;
-    superseded, which the next clean may take; aborted; pending, where a transaction is open at it or before it.  One
-    without a value is a tombstone and deletes the key.  --committed prints the latest and the superseded ones alone.
+    KEY is text, hex:00ff or base64:AP8=. The command changes nothing, takes no lock, and works while a broker is
+    running. Needs pyarrow.
 
-    KEY is text, hex:00ff or base64:AP8=.  Each partition answers for itself.  With --partitions N, the number that the
-    topic has on all disks and brokers, only the one is read that Kafka's producers choose by the key.
+    A line has the partition, the offset, the time, the state and the value, separated by tabs. A tombstone has no value
+    and deletes the key. --committed prints only latest and superseded values.
 
-    Works beside a running broker.  At damage it prints what lies before it, and stops with exit code 1.  Needs pyarrow.
+    \b
+    States:
+      latest      the current value
+      superseded  the next compaction may remove it
+      aborted     its transaction was aborted
+      pending     a transaction is open at it or before it
+
+    Each partition is searched separately. With --partitions N (how many partitions the topic has on all disks and
+    brokers) only the one that Kafka's producers choose for the key is read.
+
+    At damage the command prints the values before it, and stops with exit code 1.
     """
     need_pyarrow()
     if OS_FILES.is_dir(key) and not ("://" in log_dir or OS_FILES.exists(log_dir)):
-        raise Usage(f"found the directory {key} in the place of a key, expected the key first: history KEY {key} ...")
+        raise Usage(f"found the directory {key} instead of a key, expected the key first: history KEY {key} ...")
     wanted = choosing.key(key)
     chosen = choosing.chosen(log_dir, partitions, topics)
     places, said = asked._replace(keys=[wanted]).narrowed(chosen, (*partitions, *topics))

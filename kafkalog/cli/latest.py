@@ -1,4 +1,4 @@
-"""`kafkalog latest`: the last value of each key of partitions, as text, as JSON lines, or in files that others read."""
+"""`kafkalog latest`: prints the last value of each key as text or JSON lines, or writes it to files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from kafkalog import _shown
 from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, log_bytes, note
+from kafkalog.cli.console import Progress, counted, emit, log_bytes, note
 from kafkalog.cli.places import parse_bytes
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
@@ -32,19 +32,23 @@ LINE = "%k\\t%s\\n"
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@choosing.filters("last", "committed", until="As it was then, as far as cleaners left it: an offset, or a time.")
-@click.option("--uncommitted", is_flag=True, help="Let aborted and open transactions count, too (read_uncommitted).")
-@click.option("--tombstones", is_flag=True, help="Also the keys whose last value is null, which are deleted.")
-@click.option("-f", "--format", "template", help=f"Text with kcat's %s %k %o ... (see cat).  [default: {LINE}]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a key, as cat prints a record.")
+@choosing.filters("last", "committed", until="The state before this offset or time, as far as cleaners have kept it.")
+@click.option("--uncommitted", is_flag=True, help="Include aborted and open transactions (read_uncommitted).")
+@click.option("--tombstones", is_flag=True, help="Include deleted keys, whose last value is null.")
+@click.option("-f", "--format", "template", help=f"Text with kcat's fields: %s %k %o ... (see cat).  [default: {LINE}]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: records as cat prints them.")
 @click.option("--to", "target", metavar="DIR|FILE", type=LocalPath(), help=f"Write files instead: {SUFFIXES}.")
-@click.option("--as", "kind", metavar="NAME", help="Of --to DIR: what files, by default parquet.")
-@click.option("--codec", metavar="NAME", help="Of --to: compression of parquet and arrow, as export has it.")
-@click.option("--headers", is_flag=True, help="Of --to: add the column headers.")
-@click.option("--base64", "in_base64", is_flag=True, help="Of --to: keys and values of csv and jsonl in base64.")
-@click.option("--force", is_flag=True, help="Of --to: replace files that are there.")
-@click.option("--memory", metavar="BYTES", default="512MiB", show_default=True, help="For the map of keys, at most.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option(
+    "--as", "kind", metavar="NAME", help="With --to: the format.  [default: from the suffix of FILE, or parquet]"
+)
+@click.option("--codec", metavar="NAME", help="With --to: compression of parquet and arrow, as in export.")
+@click.option("--headers", is_flag=True, help="With --to: add the column headers.")
+@click.option(
+    "--base64", "in_base64", is_flag=True, help="With --to: write all keys and values of csv and jsonl in base64."
+)
+@click.option("--force", is_flag=True, help="With --to: replace existing files.")
+@click.option("--memory", metavar="BYTES", default="512MiB", show_default=True, help="Limit for the map of keys.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @both_tiers
 def command(
     log_dir: str,
@@ -64,19 +68,23 @@ def command(
     memory: str,
     progress: bool,
 ) -> int:
-    """Print the last value of each key of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR, by offset.
+    """Print the last value of each key of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR, in the order of
+    offsets.
 
-    What a clean of the whole log would keep, without one: aborted transactions do not count, nor does what lies behind
-    an open one.  Records without a key are left out, and so are keys whose last value is null.  Each partition answers
-    for itself: where partitions were added to a topic, a key may be in several.
+    This is what a compaction of the whole log would keep, but nothing is compacted. LOG_DIR is only read; no lock is
+    taken, and a broker may be running. With --to the values are written to files.
 
-    --from, --until, --key and --key-prefix choose the records that count; --grep, --header and --where choose among the
+    Aborted transactions, and everything after an open one, are ignored, unless --uncommitted is given. Records without
+    a key and deleted keys are left out. Each partition is read separately: if partitions were added to a topic, a key
+    may be in several.
+
+    --from, --until, --key and --key-prefix select the records that count. --grep, --header and --where select among the
     last values.
 
-    Reads the log twice, without a lock, beside a running broker.  Takes 27 to 54 bytes of memory a key (while it grows
-    80), at most --memory (512MiB: 13 million keys); with more keys it reads the log once more for each share of them.
+    The log is read twice. A key needs 27 to 54 bytes of memory (80 while the map grows), at most --memory: 512MiB is
+    enough for 13 million keys. With more keys the log is read once more for each share of them.
 
-    At damage it prints the state before it, and stops with exit code 1; files are not written then.  Needs pyarrow.
+    At damage the command prints the state before it, writes no files, and stops with exit code 1. Needs pyarrow.
     """
     from kafkalog.toolbox.latest import LatestOptions
 
@@ -92,12 +100,12 @@ def command(
             raise Usage("found --as, --codec, --headers, --base64 or --force without --to, expected --to with them")
         show = record_lines.printer(template or LINE, json=as_json)
     elif template is not None or as_json:
-        raise Usage("found --to beside --format or --json, expected one of them: --to writes files")
-    skip_hint = "partitions are named as orders-0 orders-2"
+        raise Usage("found --to with --format or --json, expected one of them: --to writes files")
+    skip_hint = "to use only some partitions name them: orders-0 orders-2"
     there = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
     log_dir = there.log_dir
     chosen, said = asked.narrowed(there, (*partitions, *topics))
-    beside_lines = target is None and sys.stdout.isatty()  # a bar between them helps nobody
+    beside_lines = target is None and sys.stdout.isatty()  # a bar between the lines would be in the way
     with Progress(0 if beside_lines else 2 * log_bytes(chosen.values()), "read", force=progress) as bar:
         if target is not None:
             files = ExportOptions(_kind(target, kind), codec, headers=headers, in_base64=in_base64, force=force)
@@ -120,10 +128,10 @@ def command(
 
 
 def _kind(target: str, kind: str | None) -> str:
-    """The format of --to: what is asked for, or what the file's name ends in, or parquet for a folder."""
+    """Returns the format of --to: the one requested, that of the file's suffix, or parquet for a directory."""
     found = kind or next((name for name in FORMATS if target.endswith(f".{name}")), None)
     if found is None and not OS_FILES.is_dir(target) and "." in os.path.basename(target):
-        raise Usage(f"--to {target}: no format ends so, expected {SUFFIXES}, a folder, or --as")
+        raise Usage(f"--to {target}: unknown suffix, expected {SUFFIXES}, a directory, or --as")
     return found or "parquet"
 
 
@@ -135,7 +143,7 @@ def _write(
     options: LatestOptions,
     bar: Progress,
 ) -> int:
-    """How many keys were written."""
+    """Writes the files and returns how many keys were written."""
     from kafkalog.toolbox.latest import export_latest
 
     report = ExportReport()
@@ -148,12 +156,12 @@ def _write(
 
 
 def _tell(found: Latest) -> None:
-    """What is not in it."""
+    """Reports the records that were left out."""
     name = found.source.topic_partition
     if found.keyless:
-        note(f"note: {name}: left out, for they have no key: {found.keyless} records")
+        note(f"note: {name}: left out {counted(found.keyless, 'record')} without a key")
     if found.open_from is not None:
         note(
-            f"note: {name}: nothing from offset {found.open_from} on counts, where a transaction is open; "
-            "--uncommitted lets it"
+            f"note: {name}: left out everything from offset {found.open_from} on, where a transaction is open; "
+            "--uncommitted includes it"
         )

@@ -1,4 +1,4 @@
-"""`kafkalog log-dirs`: what kafka-log-dirs prints, of directories instead of a broker."""
+"""`kafkalog log-dirs`: prints the JSON of kafka-log-dirs for directories instead of a broker."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox import log_dirs as toolbox
 
 
-@click.command("log-dirs", short_help="Print partitions and sizes as kafka-log-dirs does.")
+@click.command("log-dirs", short_help="Print partitions and sizes in the format of kafka-log-dirs.")
 @PLACES_AND_NAMES
-@click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics, as kafka-log-dirs has it.")
-@click.option("--json", "as_json", is_flag=True, help="For symmetry: the output is JSON in any case.")
+@click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics, as for kafka-log-dirs.")
+@click.option("--json", "as_json", is_flag=True, help="Accepted for symmetry: the output is always JSON.")
 @click.option("--describe", is_flag=True, hidden=True)
 @both_tiers
 def command(log_dirs: tuple[str, ...], topic_list: str | None, as_json: bool, describe: bool) -> int:
-    """Print the partitions of LOG_DIRS, or only the named PARTITIONS (topic-0, a topic, or a glob) in them, their
-    sizes, and the lag of copies that are moving, as one JSON object: the one that kafka-log-dirs prints, without a
-    broker.
+    """Print the partitions of LOG_DIRS with their sizes as the JSON object of kafka-log-dirs, without a broker.
 
-    Name all directories of a broker together; its id comes from meta.properties (-1 where there is none).  Reads only,
-    takes no lock, works beside a running broker.  A directory that cannot be read has an "error" and makes exit code 3;
-    where none of LOG_DIRS is a directory it is a mistake, exit 2.
+    PARTITIONS (topic-0, a topic, or a glob) limits the output. It includes the lag of copies that are moving. Name all
+    log directories of a broker; its id is that in meta.properties, or -1 if there is none.
+
+    The command changes nothing, takes no lock, and works while a broker is running. A directory that cannot be read
+    gets an "error", and the exit code is 3. If none of LOG_DIRS is a directory, the exit code is 2.
     """
     topics = [topic for topic in (topic_list or "").split(",") if topic]
     where, asked = places_and_names(log_dirs)
@@ -41,13 +41,13 @@ def command(log_dirs: tuple[str, ...], topic_list: str | None, as_json: bool, de
     for text in problems:
         note(f"kafkalog: {text}")
     if any(broker["broker"] == toolbox.UNKNOWN_BROKER for broker in found["brokers"]):
-        note("note: broker -1 stands for directories without meta.properties")
+        note("note: broker -1 means directories without meta.properties")
     return IO if problems else CLEAN
 
 
 def _places(paths: Sequence[str]) -> list[str]:
-    """All that were named, each once: one that is gone may be a failed disk, which kafka-log-dirs shows too.
-    Usage, IllegalArgumentException where there is no other."""
+    """Returns all directories that were named, each once. One that does not exist may be a failed disk, which
+    kafka-log-dirs shows too. Raises Usage or IllegalArgumentException if none exists."""
     mistakes: list[Exception] = []
     found: dict[str, str] = {}
     for path in paths:
@@ -57,7 +57,7 @@ def _places(paths: Sequence[str]) -> list[str]:
         except (Usage, IllegalArgumentException) as error:
             mistakes.append(error)
         except OSError:
-            continue  # told with its directory
+            continue  # reported with its directory
     if len(mistakes) == len(paths):
         raise mistakes[0]
     return list(found.values())

@@ -1,4 +1,4 @@
-"""What `verify`, `recover` and `salvage` end with: records and times lost, one line a topic, as a table or as JSON."""
+"""The end of `verify`, `recover` and `salvage`: lost records and times, one line per topic, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COLUMNS = (
     Column("TO", right=True),
 )
 UNKNOWN = Cell("unknown", "yellow")
-NAMED_MOST = 5  # partitions in a command to type; of more the whole directory is named
+NAMED_MOST = 5  # partitions to name in a suggested command; for more it names the directory
 
 
 def print_losses(ranges: Collection[LostRange], *, as_json: bool = False) -> None:
-    """Nothing where nothing is lost."""
+    """Prints what is lost, or nothing if nothing is lost."""
     if as_json:
         for topic in by_topic(ranges):
             emit_json(_json(topic))
@@ -46,8 +46,9 @@ def _row(topic: TopicLoss) -> list[object]:
 
 
 def _json(topic: TopicLoss) -> dict[str, object]:
-    """`records` at most, of the ranges of which they are known; `recordsKnown`: that is all; `bytes` likewise.  A time
-    is -1 if it is not known, and `timesKnown` says whether those of all ranges are."""
+    """Returns the object of a topic. `records` is the sum of upper bounds over the ranges with a known number;
+    `recordsKnown` says whether that is all of them. `bytes` likewise. A time is -1 if it is not known, and `timesKnown`
+    says whether the times of all ranges are."""
     return {
         "kind": "topicLoss",
         "topic": topic.topic,
@@ -76,6 +77,6 @@ def _bytes(topic: TopicLoss) -> object:
 
 
 def note_next_of(command: str, log_dir: str, partitions: Collection[TopicPartition], *more: str) -> None:
-    """The command that helps next with some partitions of a directory; `more` stands in front of their names."""
+    """Prints the command that helps next with partitions of a directory; `more` comes before their names."""
     known = sorted(set(partitions))
     note_next(command, log_dir, *more, *(map(str, known) if len(known) <= NAMED_MOST else ()))

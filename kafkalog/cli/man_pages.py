@@ -1,7 +1,7 @@
-"""Man pages of all commands, from what their `--help` says: `python -m kafkalog.cli.man_pages DIRECTORY`.
+"""Writes man pages for all commands from their `--help`: `python -m kafkalog.cli.man_pages DIRECTORY`.
 
-One page a command, `kafkalog-tier-list.1` for one of a group; `make man` writes them to build/man.  The text is click's
-own data in troff's man macros; what troff would take for its own is escaped.
+Each command has a page; `kafkalog-tier-list.1` is that of a command in a group. `make man` writes them to build/man.
+The text is click's data in troff's man macros; characters that are special in troff are escaped.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["man_pages", "write_man_pages"]
 EXIT_CODES = (
     ("0", "clean"),
     ("1", "findings"),
-    ("2", "a wrong command line"),
-    ("3", "locked, or an error of the disk"),
-    ("4", "being written by another program: ask again"),
+    ("2", "wrong command line"),
+    ("3", "the directory is locked, or an I/O error"),
+    ("4", "a broker or another program was writing: try again"),
     ("130", "interrupted"),
-    ("141", "whoever read the output went away"),
+    ("141", "the reader of the output closed the pipe"),
 )
 
 
 def man_pages() -> Iterator[tuple[str, str]]:
-    """(name of a page's file, its text) of every command."""
+    """Yields (file name, text) of the page of every command."""
     for ctx in _contexts(click.Context(cli, info_name=NAME, **cli.context_settings)):
         yield ctx.command_path.replace(" ", "-") + ".1", _page(ctx)
 
 
 def write_man_pages(directory: str) -> list[str]:
-    """Writes the pages to a directory, which is made where it is missing; their paths.  OSError."""
+    """Writes the pages to a directory, which is created if it is missing, and returns their paths. Raises OSError."""
     OS_FILES.mkdirs(directory)
     paths = []
     for name, text in man_pages():
@@ -65,12 +65,12 @@ def _contexts(ctx: click.Context) -> Iterator[click.Context]:
 def _page(ctx: click.Context) -> str:
     command = ctx.command
     name = ctx.command_path.replace(" ", "-")
-    made_s = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())  # for builds that can be repeated
+    made_s = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())  # for reproducible builds
     date = datetime.fromtimestamp(made_s, UTC).strftime("%Y-%m-%d")
     summary = (command.short_help or command.get_short_help_str(limit=100)).rstrip(".")
     lines = [
         f'.TH "{_text(name.upper())}" 1 {date} "kafkalog {_text(kafkalog.__version__)}" "kafkalog"',
-        ".nh",  # names and options are not broken in two
+        ".nh",  # do not hyphenate names and options
         ".ad l",
         ".SH NAME",
         f"{_text(name)} \\- {_text(summary[:1].lower() + summary[1:])}",
@@ -100,7 +100,7 @@ def _page(ctx: click.Context) -> str:
 
 
 def _usage(ctx: click.Context) -> str:
-    """What stands behind the command's name, in one line."""
+    """Returns the usage after the command's name, in one line."""
     words = ctx.command.get_usage(ctx).split()
     return " ".join(words[1 + len(ctx.command_path.split()) :])
 
@@ -121,7 +121,7 @@ def _commands(ctx: click.Context, group: click.Group) -> list[tuple[str, str]]:
 
 
 def _others(ctx: click.Context) -> list[str]:
-    """The commands above and right below."""
+    """Returns the commands above, and those directly below."""
     above = [] if ctx.parent is None else [ctx.parent.command_path]
     if ctx.parent is not None and ctx.parent.parent is not None:
         above.insert(0, NAME)
@@ -145,19 +145,19 @@ _ESCAPES = {
 
 
 def _text(text: str) -> str:
-    """Text that troff shows as it is."""
+    """Returns text that troff shows unchanged."""
     shown = "".join(_ESCAPES.get(char, char) for char in text)
     return f"\\&{shown}" if shown.startswith(".") else shown
 
 
 def _items(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Names, each with what it is."""
+    """Yields names, each with its description."""
     for name, what in rows:
         yield from (".TP", f".B {_text(name)}", _text(" ".join(what.split())) or "\\&")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs as click has them: those behind its mark keep their lines."""
+    """Yields click's paragraphs; those after its mark keep their lines."""
     for number, paragraph in enumerate(re.split(r"\n\s*\n", inspect.cleandoc(text))):
         if number:
             yield ".PP"
@@ -169,10 +169,10 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the pages, and says how many; the exit code."""
+    """Writes the pages, prints how many, and returns the exit code."""
     if len(argv) != 1 or argv[0].startswith("-"):
         print(
-            "kafkalog: expected the directory for man pages: python -m kafkalog.cli.man_pages build/man",
+            "kafkalog: expected a directory for the man pages, such as: python -m kafkalog.cli.man_pages build/man",
             file=sys.stderr,
         )
         return USAGE

@@ -1,13 +1,13 @@
-"""Options that a command does not have, by what they are called there: names of Python's questions, and of other tools.
+"""Suggests the right option for names from Python's API and from other tools.
 
-click names the option that is spelled most alike, which is another one: `--start` is no `--last`.
+click suggests the option with the most similar spelling, which may be a wrong one: `--last` for `--start`.
 """
 
 from __future__ import annotations
 
 import click
 
-# What it is called; several: the first that the command has.
+# The right names; the first one that the command has is suggested.
 _CALLED = {
     "--start": ("--from",), "--start-time": ("--from",), "--start-offset": ("--from",), "--since": ("--from",),
     "--end": ("--until",), "--end-time": ("--until",), "--end-offset": ("--until",),
@@ -17,28 +17,28 @@ _CALLED = {
     "--on-damage": ("--skip-damage",), "--columns": ("--format",),
 }  # fmt: skip
 _TOLD = {
-    "--committed": "--committed (which is read_committed)",
-    "--skip-damage": "--skip-damage (which is on_damage='skip')",
+    "--committed": "--committed (isolation level read_committed)",
+    "--skip-damage": "--skip-damage (on_damage='skip' in Python)",
 }
 _OF_COMMANDS = {
-    ("cat", "--columns"): "-f '%o %k %s' prints what it names, and --json all",
+    ("cat", "--columns"): "-f '%o %k %s' prints the fields that it names, and --json prints all",
     (
         "export",
         "--columns",
-    ): "a file has all columns; --headers adds the headers, and Python's read_arrow takes columns=",
+    ): "a file has all columns; --headers adds the headers, and Python's read_arrow accepts columns=",
     (
         "export",
         "--by",
-    ): "it splits by partitions: --to DIR/; a file a day is --from DAY --until DAY --to FILE, in a loop",
+    ): "it writes a file per partition: --to DIR/; for a file per day repeat --from DAY --until DAY --to FILE",
     (
         "export",
         "--partition-by",
-    ): "it splits by partitions: --to DIR/; a file a day is --from DAY --until DAY --to FILE",
+    ): "it writes a file per partition: --to DIR/; for a file per day repeat --from DAY --until DAY --to FILE",
 }
 
 
 def told(error: click.NoSuchOption) -> str:
-    """The error's text, with the option that was meant, if that is known."""
+    """Returns the text of the error, with the option that was meant, if that is known."""
     name = error.option_name.replace("_", "-")
     command = error.ctx.command if error.ctx is not None else None
     if command is None:

@@ -1,4 +1,4 @@
-"""`kafkalog move`: a partition to another log directory, offline."""
+"""`kafkalog move`: moves a partition to another log directory, offline."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ from kafkalog.toolbox.move import Move, Step, carry_out, plan_move
 
 TELL = {
     Step.COPY: "copy {size} to {target}, then remove the source",
-    Step.COMPARE: "both directories have it: compare {size}, then remove the source if every byte is the same",
-    Step.CLEAN_UP: "it is in {target} already: remove what is left of the source",
-    Step.DONE: "nothing: it is in {target} already",
+    Step.COMPARE: "both directories have it: compare {size}, and remove the source if all bytes are equal",
+    Step.CLEAN_UP: "already in {target}: remove the rest of the source",
+    Step.DONE: "nothing to do: already in {target}",
 }
 
 
 @click.command("move", short_help="Move a partition to another log directory, offline.")
 @click.argument("partition", type=LocalPath())
 @click.argument("to_dir", type=LocalPath())
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done; the default.")
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool, progress: bool) -> int:
-    """Move PARTITION (a folder: DIR/orders-0) to the log directory TO_DIR of the same broker, while that is stopped.
+    """Move PARTITION (a directory: DIR/orders-0) to the log directory TO_DIR of the same broker, which must be stopped.
 
-    The files are copied to a -future folder, synced and compared byte by byte; then the copy gets the partition's name,
-    the source becomes a -delete folder and is removed, and its lines in the checkpoints move too; so do the topic's
-    settings, where the target has none.  Both directories are locked meanwhile (exit 3 when a broker has one).  A crash
-    loses nothing, and the same command goes on where it was.  Without --yes it only tells.
+    Without --yes the command only reports what it would do. With --yes it locks both directories (exit 3 if a broker
+    has one).
+
+    The files are copied to a -future directory, synced and compared byte by byte. Then the copy gets the partition's
+    name, and the source is renamed to a -delete directory and removed. The partition's lines in the checkpoints move
+    too. So do the topic's settings, if the target has none.
+
+    A crash loses nothing: run the same command again, and it continues.
     """
     act = yes and not dry_run
     (target_dir,) = log_dirs_at([to_dir], is_target=True)
@@ -55,13 +59,13 @@ def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool
 
 
 def _source(path: str) -> tuple[str, TopicPartition]:
-    """As `partition_at`; a move that was cut short may have taken the folder already."""
+    """Returns the same as `partition_at`, also if an interrupted move has already renamed the directory."""
     if not OS_FILES.exists(path):
         folder, name = os.path.split(os.path.normpath(path))
         try:
             partition = names.parse_topic_partition_name(name)
         except KafkalogError:
-            return partition_at(path)  # says what it found instead
+            return partition_at(path)  # raises an error that says what it found
         if str(partition) == name and OS_FILES.is_dir(folder or os.curdir):
             return folder or os.curdir, partition
     return partition_at(path)

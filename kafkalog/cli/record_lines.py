@@ -1,7 +1,7 @@
-"""A record as the reading commands print it: an object with the names of Python and Arrow, or text by kcat's `-f`; with
-`-f kcat` an object with kcat's names.
+"""Prints a record for the reading commands: as an object with the names of Python and Arrow, as an object with kcat's
+names (`-f kcat`), or as text by kcat's `-f`.
 
-Here once, for `cat`, `latest` and `history`.
+Shared by `cat`, `latest`, `history` and `tail`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KCAT = "kcat"
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """Its fields, with `key_base64` and the like where bytes are no UTF-8."""
+    """Returns the fields of a record, with `key_base64` and the like if bytes are not UTF-8."""
     out: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -38,7 +38,7 @@ def as_json(record: Record) -> dict[str, Any]:
 
 
 def as_kcat(record: Record) -> dict[str, Any]:
-    """Its fields under kcat's names."""
+    """Returns the fields of a record under kcat's names."""
     out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     kind = TIMESTAMP_TYPE_NAMES.get(record.timestamp_type)
     if kind is not None:
@@ -52,7 +52,7 @@ def as_kcat(record: Record) -> dict[str, Any]:
 
 
 def printer(template: str, *, json: bool) -> Callable[[Record], None]:
-    """What prints a record: as JSON, or by a template; Usage for one that makes no sense."""
+    """Returns a function that prints a record, as JSON or by a template. Raises Usage for an invalid template."""
     if template == KCAT:
         return lambda record: emit_json(as_kcat(record))
     return (lambda record: emit_json(as_json(record))) if json else partial(_print, formatter(template))

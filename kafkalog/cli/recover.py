@@ -1,4 +1,4 @@
-"""`kafkalog recover`: what an unclean open does, told first and done on request."""
+"""`kafkalog recover`: recovers logs as an open after a crash does; without --yes only reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, exit_code_of, one_line, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, some, tell_findings
+from kafkalog.cli.console import (
+    Progress,
+    counted,
+    emit,
+    emit_json,
+    fields,
+    locate,
+    log_bytes,
+    note,
+    some,
+    tell_findings,
+)
 from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.places import SETTINGS, topic_settings, without_metadata
 from kafkalog.cli.tables import utc_option
@@ -24,16 +35,18 @@ from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.words import command as command_text
 
 
-@click.command("recover", short_help="Do, or tell, what an unclean open does.")
+@click.command("recover", short_help="Recover partitions after a crash, or report what that would do.")
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--dry-run", is_flag=True, help="Only tell what would happen, exactly; the default.")
-@click.option("--yes", is_flag=True, help="Do it: cut what is torn, rebuild indexes, epochs and producer state.")
-@click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--from-start", is_flag=True, help="Check each log from its start, not from the recovery point.")
 @SETTINGS
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="JSON: partitions, topics that lose records, a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: partitions, topics that lose records, a summary."
+)
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(
     log_dir: str,
     partitions: tuple[str, ...],
@@ -46,25 +59,29 @@ def command(
 ) -> int:
     """Recover PARTITIONS (default: all) of LOG_DIR as after a crash, from their recovery points on.
 
-    At the first damage the log is cut and everything behind it dropped, as Kafka does: `kafkalog salvage` keeps more.
-    Each partition is told with its old end, as far as batches can still be found, its new end, and how many records
-    are lost at most; a table of what is lost of each topic ends it, with the times between which the records lie, by
-    the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a
-    temporary folder, and thrown away.
-    Segments that are gone already are counted, too, as `kafkalog verify` counts them: what tells of them may be an
-    index without its log, which a recovery deletes.
-    Exit 1 when something is missing, was, or would be, cut, or cannot be read: such a partition is told, and nothing of
-    it cut.
-    Topics' settings or recovery points that cannot be read are told, too, and count as empty; --yes needs recovery
-    points that can be read, or --from-start (exit 3).
-    Beside a program that writes the command looks again at what seems wrong, and says that the partition is being
-    written if each look finds something else (exit 4).
+    As in Kafka, the log is truncated at the first damage, and everything after it is lost; `kafkalog salvage` keeps
+    more. Indexes, leader epochs and producer state are rebuilt.
+
+    Without --yes nothing changes: the command recovers a temporary copy of what would change, reports the result and
+    deletes the copy.
+
+    For each partition the command shows the old end (as far as batches can still be found), the new end, and an upper
+    bound for the lost records. A table shows the loss of each topic and the times of the lost records, taken from
+    headers and time indexes after the damage. Segments that were missing before are counted too, as in `kafkalog
+    verify`; the only trace of them may be an index without its log, which a recovery deletes.
+
+    Exit 1 if something is missing, was or would be truncated, or cannot be read. A partition that cannot be read is
+    reported and not truncated. Topic settings or recovery points that cannot be read are reported and count as empty;
+    --yes then needs --from-start, if it is the recovery points (else exit 3).
+
+    If another program is writing, the command checks again what seems damaged. If each check finds something else, it
+    reports that the partition is being written (exit 4).
     """
     log_dir, found = locate(log_dir, partitions)
     chosen = without_metadata(found)
     act = yes and not dry_run
     config = topic_settings(log_dir, settings).given
-    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
     with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
         results = recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance)
         return print_all(results, act, as_json, [log_dir], log_dir)
@@ -73,15 +90,15 @@ def command(
 def print_all(
     results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Sequence[str], place: str | None = None
 ) -> int:
-    """Each partition as it comes, what is lost of each topic, and a summary; the exit code.  `place`: the one
-    directory, for which the command that helps next is named, too."""
+    """Prints each partition as it arrives, the loss of each topic, and a summary; returns the exit code. If `place` is
+    given, it is the only directory, and the command that helps next is suggested."""
     code = CLEAN
     lost: list[LostRange] = []
-    gaps: set[str] = set()  # in front of which nothing is that `salvage` could copy
-    waits = []  # what a recovery would open
+    gaps: set[str] = set()  # gaps that `salvage` cannot fill
+    waits = []  # partitions that --yes would change
     unopened: list[TopicPartition] = []
-    unindexed: list[TopicPartition] = []  # an index that cannot be read is all that is known to be wrong
-    unread = 0  # partitions of which segments lie below the recovery point
+    unindexed: list[TopicPartition] = []  # with nothing wrong but an index that cannot be read
+    unread = 0  # partitions with segments before the recovery point
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0, "missingRecords": 0}
     beside: list[Finding] = []
     for result in results:
@@ -109,7 +126,7 @@ def print_all(
             if _has_unread_index(result):
                 unindexed.append(result.partition)
                 reindex = command_text("reindex", place or "LOG_DIR", "--yes", result.partition)
-                cure = f": the log is not touched by that, {reindex} makes the index anew"
+                cure = f": the log is not affected, and {reindex} creates the index again"
             elif not isinstance(result.error, BeingWrittenException):
                 unopened.append(result.partition)
             note(f"kafkalog: {result.partition}: {result.unread or one_line(result.error)}{cure}")
@@ -127,21 +144,23 @@ def print_all(
         for log_dir, paths in left.items():
             if paths:
                 note(
-                    f"note: the next start recovers {some(map(os.path.basename, paths))}, which this command does not "
-                    f"open; until then {log_dir} does not count as closed cleanly"
+                    f"note: this command does not open {some(map(os.path.basename, paths))}; the next start of the "
+                    f"broker or store recovers them, and until then {log_dir} does not count as closed cleanly"
                 )
         print_losses(lost)
         if unread:
             verify = command_text(*(["verify"] if len(log_dirs) == 1 else ["spark", "verify"]), "--deep", *log_dirs)
             note(
-                f"note: of {unread} partitions the segments below the recovery point were not looked at, and damage "
-                f"there stays: "
-                f"{verify} finds it, --from-start recovers from the log start on"
+                f"note: segments before the recovery point were not checked in {counted(unread, 'partition')}: "
+                f"{verify} finds damage there, and --from-start recovers from the log start on"
             )
         emit(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"
-            + (f" (up to {total['missingRecords']} of these records were gone before)" * (total["missingRecords"] > 0))
+            + (
+                f" (up to {total['missingRecords']} of these records were missing before)"
+                * (total["missingRecords"] > 0)
+            )
         )
         if place is not None and unindexed:
             note_next_of("reindex", place, unindexed, "--yes")
@@ -154,7 +173,7 @@ def print_all(
 
 
 def _has_unread_index(result: Recovered) -> bool:
-    """Whether what keeps a partition from being opened is an offset or time index that cannot be read."""
+    """Returns whether a partition cannot be opened because an offset or time index cannot be read."""
     suffixes = (names.INDEX_FILE_SUFFIX, names.TIME_INDEX_FILE_SUFFIX)
     return result.unread is not None and result.unread.path.endswith(suffixes)
 
@@ -209,10 +228,13 @@ def _print(result: Recovered, act: bool) -> None:
     if result.lost_end is not None:
         emit(f"  {result.lost_end}")
     for cut in result.cuts:
-        emit(f"  {'cut' if act else 'cutting'} {cut.length} bytes from byte {cut.position} of {cut.path} on: {cut.why}")
+        emit(
+            f"  {'truncated' if act else 'would truncate'} {cut.length} bytes from byte {cut.position} of {cut.path} "
+            f"on: {cut.why}"
+        )
     for path, size in result.dropped.items():
-        emit(f"  {'dropped' if act else 'dropping'} {path} ({size} bytes)")
-    listed = (("new", result.added), ("gone", result.removed), ("changed", result.changed))
+        emit(f"  {'deleted' if act else 'would delete'} {path} ({size} bytes)")
+    listed = (("new", result.added), ("removed", result.removed), ("changed", result.changed))
     for what, files in listed:
         if files:
             emit(f"  {what}: {', '.join(files)}")

@@ -1,4 +1,4 @@
-"""`kafkalog reindex`: check indexes against their logs, rebuild those that are wrong."""
+"""`kafkalog reindex`: checks indexes against their logs, and rebuilds those that are wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import click
 
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, tell_findings, tell_unsettled
+from kafkalog.cli.console import (
+    Progress,
+    counted,
+    emit,
+    emit_json,
+    fields,
+    locate,
+    log_bytes,
+    tell_findings,
+    tell_unsettled,
+)
 from kafkalog.cli.places import without_metadata
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
@@ -20,19 +30,24 @@ from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, find_wrong_i
 from kafkalog.toolbox.unread import CANNOT_BE_READ, unread_file, unread_settings
 
 
-@click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
+@click.command("reindex", short_help="Check indexes, and rebuild those that are missing or wrong.")
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--yes", is_flag=True, help="Write; without it the command only says what it would do.")
-@click.option("--all", "everything", is_flag=True, help="Rebuild also the indexes that are right.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--all", "everything", is_flag=True, help="Rebuild correct indexes too.")
 @click.option(
     "--forget-lost",
     is_flag=True,
-    help="Rebuild also where the log ends before what its index names: nothing tells that loss then.",
+    help="Also rebuild indexes that point past the end of their log: the only trace of that loss.",
 )
-@click.option("--index-interval-bytes", type=Number(min=0), help="An entry so often.  [default: the topic's, or 4096]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment that is, or would be, rebuilt.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option(
+    "--index-interval-bytes",
+    type=Number(min=0),
+    metavar="BYTES",
+    help="Write an entry per BYTES of log.  [default: the topic's, or 4096]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: segments that are, or would be, rebuilt.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(
     log_dir: str,
     partitions: tuple[str, ...],
@@ -43,17 +58,21 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Hold each entry of the indexes of PARTITIONS (default: all) of LOG_DIR against the log; rebuild the wrong ones.
+    """Check the offset, time and aborted-transaction indexes of PARTITIONS (default: all) of LOG_DIR against their
+    logs.
 
-    Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
-    right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged, or cannot be read).
-    Topics' settings that cannot be read are told (exit 1), and count as Kafka's defaults.
+    Without --yes the command only reports wrong indexes. With --yes it rebuilds them, and the directory must not be in
+    use (exit 3).
 
-    Indexes that name bytes behind the end of their log, in front of another segment, are left alone: they are what
-    tells that records are lost (`kafkalog verify` and `salvage` count them).  --forget-lost rebuilds them, too.
+    Exit 0 if all indexes were correct or are now. Exit 1 if some are wrong, or could not be rebuilt because their log
+    is damaged or cannot be read. Topic settings that cannot be read are reported (exit 1), and Kafka's defaults are
+    used.
 
-    Without --yes, beside a program that writes, the command looks again at what seems wrong, and says that the
-    partition is being written if each look finds something else (exit 4).
+    Some indexes have entries after the end of their log, although another segment follows. They are kept, because they
+    are the trace of lost records that `kafkalog verify` and `salvage` count. --forget-lost rebuilds them too.
+
+    Without --yes, if another program is writing, the command checks again what seems wrong. If each check finds
+    something else, it reports that the partition is being written (exit 4).
     """
     log_dir, found_there = locate(log_dir, partitions)
     chosen = without_metadata(found_there)
@@ -65,7 +84,7 @@ def command(
         bar = stack.enter_context(Progress(log_bytes(chosen.values()), "checked", force=progress))
         settings = TopicSettings(log_dir, files=OS_FILES)
         odd = unread_settings(settings) if index_interval_bytes is None else None
-        if odd is not None:  # where entries lie decides nothing but how fast something is found
+        if odd is not None:  # the interval only affects the speed of reads
             tell_findings([odd], as_json=as_json)
         for partition, path in chosen.items():
             interval = index_interval_bytes
@@ -107,7 +126,7 @@ def command(
     if as_json:
         emit_json({"kind": "summary", "rebuilt": rebuilt, "wrong": wrong})
     else:
-        emit(f"{rebuilt} segments rebuilt, {wrong} {'left wrong' if yes else 'wrong'}")
+        emit(f"{counted(rebuilt, 'segment')} rebuilt, {wrong} {'still wrong' if yes else 'wrong'}")
     return worse(code, FINDINGS if wrong or odd is not None else CLEAN)
 
 
@@ -134,10 +153,13 @@ def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:
         return
     if damaged and segment.is_cut_short:
         emit(
-            f"{segment.log_path}: ends before batches that its index names, records are lost: its indexes are left "
-            "alone, for they tell the loss (`kafkalog salvage` keeps and counts; --forget-lost rebuilds them)"
+            f"{segment.log_path}: ends before batches that its index names, so records are lost: its indexes are kept "
+            "as the trace of the loss (`kafkalog salvage` counts it; --forget-lost rebuilds them)"
         )
     elif damaged:
-        emit(f"{segment.log_path}: damaged, its indexes are left alone (`kafkalog recover` cuts the log and rebuilds)")
+        emit(
+            f"{segment.log_path}: damaged, its indexes are not changed (`kafkalog recover` truncates the log and "
+            "rebuilds them)"
+        )
     else:
         emit(f"{segment.log_path}: indexes {'rebuilt' if yes else 'would be rebuilt (--yes does it)'}")

@@ -1,7 +1,7 @@
-"""Places that are read: a log directory, one that goes on in a remote tier (`--remote`), or a bucket (`s3://...`).
+"""Places that are read: a log directory, a log directory with its remote tier (`--remote`), or a bucket (`s3://...`).
 
-Both of the latter are mounted before a command runs (`kafkalog.engine.files.mounts`), which then reads them as any
-other directory.  Credentials come from the environment, or from `--remote-option`, and are never printed.
+A tier or bucket is mounted before a command runs (`kafkalog.engine.files.mounts`); the command then reads it like any
+other directory. Credentials come from the environment or from `--remote-option`, and are never printed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kafkalog.remote import RemoteStorage, is_address, is_tier
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_STORAGE = "kafkalog.remote"  # what the options say, in the context's notes
+_STORAGE = "kafkalog.remote"  # key of the options' values in the context's meta
 _USED = "kafkalog.remote.used"  # whether there is a remote tier
-_BOTH = "kafkalog.remote.both"  # whether there is a directory beside it
+_BOTH = "kafkalog.remote.both"  # whether there is a log directory too
 
 
 def storage(ctx: click.Context, url: str) -> RemoteStorage:
-    """The remote tier at an address, as the command's options say."""
+    """Returns the remote tier at an address, configured by the command's options."""
     given: dict[str, Any] = ctx.meta.get(_STORAGE, {})
     keys = {name: given[name] for name in ("layout", "prefix", "encryption", "topic_ids") if given.get(name)}
     if pairs := given.get("encryption"):
@@ -46,7 +46,7 @@ class ReadPath(LocalPath):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fsdecode(value)
-        if ctx is not None and ctx.resilient_parsing:  # a shell asks: nobody is asked for that
+        if ctx is not None and ctx.resilient_parsing:  # shell completion must not access a network
             return text
         if ctx is not None and is_address(text):
             if not OS_FILES.owns(text):
@@ -55,7 +55,7 @@ class ReadPath(LocalPath):
         path = super().convert(value, param, ctx)
         if ctx is None:
             return path
-        above = parent_dir(path.rstrip("/"))  # of a partition's or a topic's name
+        above = parent_dir(path.rstrip("/"))  # the directory, if the path ends in a partition or topic
         if url := ctx.meta.get(_STORAGE, {}).get("remote"):
             ctx.meta[_BOTH] = True
             is_below = not OS_FILES.exists(path) or partition_of_folder(
@@ -70,23 +70,23 @@ class ReadPath(LocalPath):
 
 
 def is_folder_of_tier(ctx: click.Context, path: str) -> bool:
-    """Whether a local folder is a remote tier, by its objects."""
+    """Returns whether a local directory is a remote tier, judging by its files."""
     return is_tier(path, ctx.meta.get(_STORAGE, {}).get("prefix", ""))
 
 
 def _mount(ctx: click.Context, place: str, files: Files) -> None:
-    """For as long as the command runs."""
+    """Mounts `files` at `place` until the command ends."""
     mount(place, files)
     ctx.call_on_close(functools.partial(unmount, place))
 
 
 def mount_bucket(ctx: click.Context, url: str) -> None:
-    """Mounts the tier at an address, or above it: what was typed may be one of its partitions or topics."""
+    """Mounts the tier at an address or above it: the address may be that of a partition or topic in the tier."""
     base = url.rstrip("/")
     first: KafkalogError | None = None
     for _ in range(3):
         try:
-            files = storage(ctx, base).read_only_files(OsFiles())  # not through the mount itself
+            files = storage(ctx, base).read_only_files(OsFiles())  # must not read through the mount itself
             if not files.storage.partitions():
                 raise IllegalArgumentException(
                     "found no segments of a remote tier in the layout that --layout names", path=base
@@ -103,13 +103,13 @@ def mount_bucket(ctx: click.Context, url: str) -> None:
 
 
 def _mount_both(ctx: click.Context, path: str, url: str) -> None:
-    tier = storage(ctx, url).with_layout([path], OsFiles())  # asked once
+    tier = storage(ctx, url).with_layout([path], OsFiles())  # find out the layout once
     for directory in dict.fromkeys(place.rstrip("/") or "/" for place in (path, os.path.abspath(path))):
         _mount(ctx, directory, tier.tiered_files([directory], OsFiles()))
 
 
-def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str], advice: str = "--remote reads it, too") -> None:
-    """Tells which partitions of a directory are read without the remote tier that has their beginning."""
+def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str], advice: str = "--remote reads it too") -> None:
+    """Reports partitions that are read without the remote tier that has their beginning."""
     from kafkalog._face.topic_settings import TopicSettings
     from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 
@@ -117,7 +117,7 @@ def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str], advice: str
         return
     settings, checkpoints, found = TopicSettings(log_dir), CheckpointLines(log_dir), []
     for partition, folder in folders.items():
-        with contextlib.suppress(KafkalogError, OSError):  # what cannot be read is told by who needs it
+        with contextlib.suppress(KafkalogError, OSError):  # the code that needs it reports the error
             if not settings.of(partition.topic).remote_storage_enable:
                 continue
             first = min(
@@ -128,12 +128,12 @@ def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str], advice: str
                 found.append(f"{partition} below {first}")
     if found:
         where = some(found)
-        note(f"note: only the disk is read: the remote tier has what lies before ({where}); {advice}")
+        note(f"note: only the disk is read: the remote tier has earlier offsets ({where}); {advice}")
 
 
 def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteStorage | None]:
-    """Places that were typed as other processes need them, to mount them, too: buckets as their settings, and the
-    remote tier in which directories go on."""
+    """Returns the typed places in a form that other processes can mount, buckets with their settings, and the remote
+    tier of --remote."""
     from kafkalog.engine.remote.remote_files import RemoteFiles
 
     ctx = click.get_current_context()
@@ -194,7 +194,7 @@ def _key_pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 
 
 def both_tiers(command: C) -> C:
-    """The options of a command that reads a log directory, a bucket, or both."""
+    """Gives a command the options for reading a log directory, a bucket, or both."""
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> Any:
@@ -203,8 +203,8 @@ def both_tiers(command: C) -> C:
 
     remote = click.option(
         "--remote", metavar="URL", is_eager=True, expose_value=False, callback=_noted("remote"),
-        help="The remote tier that the directory goes on in, such as s3://bucket/prefix, or a folder.  A tier may also "
-        "stand in the directory's place, to be read alone.",
+        help="The remote tier of the directory: an address such as s3://bucket/prefix, or a directory.  To read a tier "
+        "alone, give it instead of the directory.",
     )  # fmt: skip
     return remote(remote_options(cast(C, run)))
 
@@ -212,39 +212,39 @@ def both_tiers(command: C) -> C:
 def _refuse_unused(ctx: click.Context) -> None:
     given = ctx.meta.get(_STORAGE, {})
     if given.get("remote") and _BOTH not in ctx.meta:
-        raise Usage(f"--remote: found {given['remote']} beside another remote tier, expected a log directory beside it")
+        raise Usage(f"--remote: found {given['remote']} and another remote tier, expected a log directory with it")
     if given and _USED not in ctx.meta:
         options = " ".join(_OPTIONS[name] for name in _OPTIONS if given.get(name))
         raise Usage(f"{options}: found no remote tier here, expected an address, a tier's folder, or --remote")
 
 
 def remote_options(command: C) -> C:
-    """The options of a command that has a remote tier."""
+    """Gives a command the options for a remote tier."""
     for option in reversed(
         (
             click.option(
                 "--remote-option", multiple=True, metavar="KEY=VALUE", is_eager=True, expose_value=False,
                 callback=_options,
-                help="An option of the storage's client (fsspec), such as endpoint_url=http://localhost:9000.",
+                help="A storage client option (fsspec), such as endpoint_url=http://localhost:9000.  Repeatable.",
             ),
             click.option(
                 "--layout", type=click.Choice(["local-tiered", "aiven"]), is_eager=True, expose_value=False,
                 callback=_noted("layout"),
-                help="Whose names objects have: those of Kafka's LocalTieredStorage, or of Aiven's plugin.  "
-                "[default: as what lies there]",
+                help="How objects are named: as by Kafka's LocalTieredStorage, or as by Aiven's plugin.  "
+                "[default: as the existing objects]",
             ),
             click.option(
                 "--prefix", metavar="TEXT", is_eager=True, expose_value=False, callback=_noted("prefix"),
-                help="Of the layout aiven: what all keys begin with (key.prefix).",
+                help="With the layout aiven: the prefix of all keys (key.prefix).",
             ),
             click.option(
                 "--key-pair", multiple=True, metavar="ID:PUBLIC:PRIVATE", is_eager=True, expose_value=False,
                 callback=_key_pairs,
-                help="Of the layout aiven: an RSA key pair's id and PEM files.  Of several the first encrypts.",
+                help="With the layout aiven: id and PEM files of an RSA key pair.  Repeatable: the first one encrypts.",
             ),
             click.option(
                 "--topic-id", multiple=True, metavar="TOPIC=ID", is_eager=True, expose_value=False,
-                callback=_topic_ids, help="Which topic is meant where the tier has two of the name.",
+                callback=_topic_ids, help="The id of a topic, if the tier has two topics with its name.  Repeatable.",
             ),
         )
     ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""`kafkalog restore`: check a backup, and bring it back."""
+"""`kafkalog restore`: checks a backup and restores it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     named_partitions,
@@ -20,14 +21,14 @@ from kafkalog.toolbox.backup_manifest import is_backup, newest_backup, read_mani
 from kafkalog.toolbox.restore import RestoreReport, restore
 
 
-@click.command("restore", short_help="Check a backup, and bring it back.")
+@click.command("restore", short_help="Check a backup, and restore it.")
 @click.argument("backup_dir", metavar="BACKUP", type=LocalPath())
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--dry-run", is_flag=True, help="Only check every byte of BACKUP, and tell; the default.")
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(
     backup_dir: str,
     target: str,
@@ -37,17 +38,19 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Bring the PARTITIONS (orders-0, orders, 'ord*'; default: all) of BACKUP back as the log directory TARGET.
+    """Check BACKUP and restore its PARTITIONS (orders-0, orders, 'ord*'; default: all) as the log directory TARGET.
 
-    TARGET must be new or empty.  The manifest, and the size and checksum of every file, are checked; a file that
-    differs refuses the restore (exit 1).  TARGET is there once it is whole and on the disk.  A backup of several log
-    directories becomes TARGET/log-dir-1, TARGET/log-dir-2 ...  Without --yes the backup is checked, and nothing
-    written.  Findings that the source had when it was backed up are told again (exit 1).
+    Without --yes the command checks the backup and writes nothing. With --yes it creates TARGET, which must be new or
+    empty. TARGET appears when it is complete and on disk. A backup of several log directories is restored to
+    TARGET/log-dir-1, TARGET/log-dir-2 and so on.
+
+    The manifest, and the size and checksum of every file, are checked. If a file differs, nothing is restored (exit 1).
+    Damage that the source already had at the time of the backup is reported again (exit 1).
     """
     if OS_FILES.is_dir(backup_dir) and not is_backup(backup_dir):
         newest = newest_backup(backup_dir)
         if newest is not None:
-            raise Usage(f"{backup_dir}: found a folder of backups, expected one of them; the newest is {newest[0]}")
+            raise Usage(f"{backup_dir}: found a directory of backups, expected one of them; the newest is {newest[0]}")
     manifest = read_manifest(backup_dir)
     chosen = None
     if partitions:
@@ -96,12 +99,12 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
     done = "restored" if report.done else "would be restored (--yes does it)"
     lost = "lost: none"
     if report.findings:
-        count = f"{len(report.findings)} finding{'s' * (len(report.findings) > 1)}"
-        lost = f"lost since the backup: none; what was damaged before it ({count} above) is as it was"
+        count = counted(len(report.findings), "finding")
+        lost = f"lost since the backup: none; earlier damage ({count} above) is unchanged"
     emit(
         f"in all: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, {lost}"
+        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, all checksums correct: {done}, {lost}"
     )
     for source, path in report.directories.items():
-        note(f"note: {source} {'is' if report.done else 'would be'} {path}")
+        note(f"note: the log directory {source} {'is' if report.done else 'would be'} restored as {path}")
     return FINDINGS if report.findings else CLEAN

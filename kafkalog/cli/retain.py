@@ -1,4 +1,4 @@
-"""`kafkalog retain`: delete old segments, by the rules or until enough is free."""
+"""`kafkalog retain`: deletes old segments, by the retention settings or until enough disk space is free."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ RULES = ("retention.ms", "retention.bytes")
 SET = (ConfigSource.GIVEN, ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSource.STATIC)
 
 
-@click.command("retain", short_help="Delete old segments, by the rules or until enough is free.")
+@click.command("retain", short_help="Delete old segments by the settings, or until enough space is free.")
 @click.argument("place", metavar="DIR|TOPIC|PARTITION", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--target-free", metavar="BYTES", help="Delete the oldest until so much is free, such as 10GiB.")
+@click.option("--target-free", metavar="BYTES", help="Delete the oldest segments until BYTES are free, such as 10GiB.")
 @SETTINGS
 @CONFIG
-@click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
-@click.option("--yes", is_flag=True, help="Delete.  It cannot be undone.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
 @SEGMENTS
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="JSON: partitions that lose segments, topics, a summary.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: partitions that lose segments, topics, a summary."
+)
 def command(
     place: str,
     partitions: tuple[str, ...],
@@ -57,31 +59,34 @@ def command(
     detailed: bool,
     as_json: bool,
 ) -> int:
-    """Delete old segments of a log directory (DIR), of one topic in it (DIR/orders) or of one partition (DIR/orders-0),
-    as retention does, without a broker.
+    """Delete old segments of a log directory (DIR), a topic in it (DIR/orders) or a partition (DIR/orders-0), as
+    retention does.
 
-    Either by retention's rules, which -X gives, the topic's own settings (beside the data, or in the cluster's
-    metadata), the cluster's dynamic ones, or --config; or with --target-free: the oldest segments of all
-    partitions until so many bytes of the file system are free.  The active segment never goes, nothing above the high
-    watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
-    A topic whose own policy is compact,delete loses what its rules delete, as with a broker.  Log start and
-    checkpoints are left as a broker expects them.
+    Without --yes the command only reports what it would delete, and a broker may be running. With --yes it deletes,
+    which cannot be undone; the directory must not be in use (exit 3).
 
-    It ends with a table of topics: what goes, up to which time, and when by the rules the next closed segment is due.
-    If more than 20 partitions would lose segments, only --segments shows each of them; what --yes deletes is always
-    shown.
+    By default the retention rules decide: -X, the topic's own settings (beside the data, or in the cluster's metadata),
+    the cluster's dynamic ones, or --config. With --target-free the oldest segments of all partitions are deleted until
+    so many bytes of the file system are free.
 
-    Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  Where
-    --target-free cannot be reached nothing is deleted, and the exit code is 1: a smaller number takes what can go.
+    The active segment, and everything above the high watermark, is never deleted. Kafka's internal topics and compacted
+    topics are skipped, unless they are named and -X cleanup.policy=delete is given. A topic whose own policy is
+    compact,delete loses what its rules delete, as with a broker. Log start and checkpoints are left as a broker expects
+    them.
+
+    A table of topics shows what is deleted, up to which time, and when the rules will delete the next closed segment.
+    If more than 20 partitions would lose segments, only --segments lists them. Deleted segments are always listed.
+
+    If --target-free cannot be reached, nothing is deleted, and the exit code is 1. Then give a smaller number.
     """
     asked = yes and not dry_run
     wanted_free = None if target_free is None else parse_bytes(target_free, "--target-free")
     log_dir, chosen, named = partitions_at(place, partitions)
-    # Rules that nobody gave are off: what deletes goes by nothing that was not said.
+    # Rules that are not given are off: a command that deletes must not follow a guessed default.
     known = topic_settings(log_dir, settings, broker_file, fallback=dict.fromkeys(RULES, "-1"))
     topics = {partition.topic for partition in chosen}
     if target_free is not None and set(RULES) & set(known.given):
-        raise Usage("found --target-free and a rule of retention, expected one of them: the one goes by age alone")
+        raise Usage("found --target-free and a retention rule, expected one of them: --target-free uses only the age")
     ruled = any(known.source(topic, rule) in SET for topic in topics for rule in RULES)
     if target_free is None and not ruled:
         raise Usage(
@@ -99,7 +104,7 @@ def command(
             plan = plan_until_free(
                 log_dir, chosen, known, wanted_free, also_compacted=also_compacted, progress=bar.advance
             )
-    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
     act = asked and not plan.missing
     note_left_alone(plan.skipped)
     if wanted_free is not None:
@@ -119,7 +124,7 @@ def command(
         except BaseException:
             if told:
                 gone = f"{sum(len(choice.going) for choice in told)} segments of {len(told)} partitions"
-                note(f"note: not all is done: {gone} are deleted; the same command does the rest")
+                note(f"note: not complete: {gone} were deleted; run the same command again to delete the rest")
             raise
     elif as_json or detailed or len(plan.choices) <= DETAILED_MOST:
         for choice in plan.choices:
@@ -133,7 +138,7 @@ def command(
 
 
 def _note_kept_for_ever(plan: Plan, known: TopicSettings) -> None:
-    """The oldest go by age alone, whatever somebody said of how long a topic is kept."""
+    """Notes the partitions that have retention.ms=-1, for --target-free ignores it."""
     kept = [
         choice.partition
         for choice in plan.choices
@@ -141,7 +146,8 @@ def _note_kept_for_ever(plan: Plan, known: TopicSettings) -> None:
     ]
     if kept:
         note(
-            f"note: retention.ms=-1 keeps {some(map(str, kept))} for ever: --target-free takes the oldest all the same"
+            f"note: --target-free deletes old segments of {some(map(str, kept))}, although retention.ms=-1 keeps them "
+            "forever"
         )
 
 
@@ -192,11 +198,11 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
 def _doing(plan: Plan, act: bool) -> str:
     if act:
         return "deleted"
-    return "could go" if plan.missing else "would go (--yes deletes them)"
+    return "could be deleted" if plan.missing else "would be deleted (--yes deletes them)"
 
 
 def _sizes(log_bytes: int, allocated: int) -> str:
-    """Of a log, as retention.bytes counts it and `explain` shows it, and of the disk, indexes included."""
+    """Returns the size of the logs, as for retention.bytes and in `explain`, and the size on disk including indexes."""
     return f"{_shown.size(log_bytes)} ({_shown.size(allocated)} on disk)"
 
 
@@ -223,18 +229,19 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
         return
     for folder, size in plan.deleted_folders.items():
         emit(
-            f"{os.path.basename(folder)}: {_shown.size(size)} of a deleted partition {'removed' if act else 'would go'}"
+            f"{os.path.basename(folder)}: {_shown.size(size)} of a deleted partition "
+            f"{'removed' if act else 'would be removed'}"
         )
     print_planned(topics, has_due=plan.free is None)
     emit(
         f"in all: {segments} segments of {len(plan.choices)} partitions, "
         + _sizes(sum(choice.size for choice in plan.choices), plan.allocated)
-        + (f", {_shown.size(gained)} given back" if act else "")
+        + (f", {_shown.size(gained)} freed" if act else "")
     )
 
 
 def _tell_free(plan: Plan, wanted: int, asked: bool, act: bool) -> None:
-    """How much of the file system is free, and where the target cannot be reached, which can."""
+    """Prints how much of the file system is free and, if the target cannot be reached, how much could be."""
     assert plan.free is not None
     target, free = _shown.size(wanted), _shown.size(plan.free)
     if wanted > plan.free and target == free:
@@ -248,6 +255,6 @@ def _tell_free(plan: Plan, wanted: int, asked: bool, act: bool) -> None:
     if plan.missing:
         emit(
             f"{'nothing is deleted: ' if asked else ''}{target} free cannot be reached: not enough, "
-            f"{_shown.size(plan.missing)} more would have to go; what is left may not be deleted.  At most "
-            f"{_shown.size(plan.allocated)} can be freed: --target-free {plan.free + plan.allocated} takes that"
+            f"{_shown.size(plan.missing)} more are needed, and the rest may not be deleted.  At most "
+            f"{_shown.size(plan.allocated)} can be freed: --target-free {plan.free + plan.allocated} deletes that"
         )

@@ -1,4 +1,4 @@
-"""What `explain` and `retain` tell of each topic: what goes, and when the next segment goes; a table, or JSON."""
+"""The table of topics of `explain` and `retain`: what is deleted, and when the next segment is due; also as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog.cli.console import note
 from kafkalog.cli.tables import Cell, Column, When, print_table
 from kafkalog.toolbox.retention_sums import TopicRetention
 
-DETAILED_MOST = 20  # partitions whose segments are shown unasked; of more nobody reads them
+DETAILED_MOST = 20  # list segments of at most this many partitions by default
 EXPLAINED = (
     Column("TOPIC"),
     Column("PARTITIONS", right=True, drop=6),
@@ -35,17 +35,17 @@ PLANNED = (
 )
 NONE = "-"
 SEGMENTS = click.option(
-    "--segments", "detailed", is_flag=True, help=f"Show segments also of more than {DETAILED_MOST} partitions."
+    "--segments", "detailed", is_flag=True, help=f"List segments even for more than {DETAILED_MOST} partitions."
 )
 
 
 def note_left_out(count: int) -> None:
-    """Where partitions are too many to be shown one by one."""
-    note(f"note: the segments of {count} partitions are left out: --segments shows them, or name a topic or partition")
+    """Notes that there are too many partitions to list their segments."""
+    note(f"note: the segments of {count} partitions are not listed: use --segments, or name a topic or partition")
 
 
 def print_explained(topics: Iterable[TopicRetention]) -> None:
-    """One line a topic of what `explain` tells."""
+    """Prints the table of `explain`, one line per topic."""
     print_table(
         EXPLAINED,
         [
@@ -64,7 +64,8 @@ def print_explained(topics: Iterable[TopicRetention]) -> None:
 
 
 def print_planned(topics: Sequence[TopicRetention], *, has_due: bool) -> None:
-    """One line a topic of what `retain` plans; nothing where nothing goes.  `has_due`: its plan goes by time, too."""
+    """Prints the table of `retain`, one line per topic, or nothing if nothing is deleted. `has_due`: the plan follows
+    times too."""
     if not topics:
         return
     rows = [
@@ -89,7 +90,7 @@ def _size(size_bytes: int, sums: TopicRetention) -> object:
 
 
 def _times(sums: TopicRetention) -> tuple[object, object, object]:
-    """Offsets, up to when, and what comes next."""
+    """Returns the cells for offsets, the last time, and the next due time."""
     return (
         sums.going_offsets if sums.going_segments else NONE,
         When(sums.largest_timestamp),
@@ -98,7 +99,7 @@ def _times(sums: TopicRetention) -> tuple[object, object, object]:
 
 
 def explained_json(sums: TopicRetention) -> dict[str, object]:
-    """An object of kind topic, in the names of `explain`'s summary of a partition."""
+    """Returns an object of kind topic, with the names of `explain`'s summary of a partition."""
     return {
         "kind": "topic",
         "topic": sums.topic,
@@ -114,7 +115,7 @@ def explained_json(sums: TopicRetention) -> dict[str, object]:
 
 
 def planned_json(sums: TopicRetention, *, done: bool) -> dict[str, object]:
-    """An object of kind topic, in the names of `retain`'s partitions and their segments."""
+    """Returns an object of kind topic, with the names of `retain`'s partitions and segments."""
     return {
         "kind": "topic",
         "topic": sums.topic,

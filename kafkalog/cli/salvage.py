@@ -1,4 +1,4 @@
-"""`kafkalog salvage`: copy what can be read of damaged partitions."""
+"""`kafkalog salvage`: copies all readable records of damaged partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kafkalog.toolbox.salvage import salvage
 
 
 class SourcePath(LocalPath):
-    """A directory of this machine, and no remote tier."""
+    """A directory of this machine that is not a remote tier."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not is_address(os.fsdecode(value)):
@@ -36,35 +36,40 @@ class SourcePath(LocalPath):
             if ctx is None or not is_folder_of_tier(ctx, value):
                 return value
         raise Usage(
-            f"found {os.fsdecode(value)}, a remote tier, expected a log directory: first `kafkalog tier restore` "
-            "brings partitions of a tier to one"
+            f"found {os.fsdecode(value)}, a remote tier, expected a log directory: first restore partitions of "
+            "the tier to one with `kafkalog tier restore`"
         )
 
 
-@click.command("salvage", short_help="Copy what can be read of damaged partitions.")
+@click.command("salvage", short_help="Copy all readable records of damaged partitions.")
 @click.argument("source", type=SourcePath())
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="JSON: lost ranges, topics that lost records, a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: lost ranges, topics that lost records, a summary."
+)
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
-    """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
+    """Copy all readable records of PARTITIONS (default: all) of SOURCE to the new directory TARGET, and keep their
+    offsets.
 
-    SOURCE is only read.  Each lost range is reported, and in a table at the end what is lost of each topic: records at
-    most, and between which times, by the batches and time indexes around the damage; exit 1 when there is one.
+    SOURCE is only read. TARGET gets new indexes. Leader epochs that decrease are repaired, so that `verify` finds no
+    damage in TARGET.
 
-    TARGET gets indexes too, and leader epochs that go back are mended, so that `verify` finds no damage there.  Whole
-    segments that SOURCE has lost are missing in TARGET, too: of a topic that is not compacted `verify` tells such gaps
-    there, and only a backup or a replica can fill them.
+    Each lost range is reported. A table shows the loss of each topic: an upper bound for the lost records, and their
+    times, taken from batches and time indexes around the damage. Exit 1 if something is lost.
 
-    Beside a program that writes to SOURCE a partition that seems damaged is copied again; one in which each copy loses
-    something else is being written, and is not copied (exit 4).
+    Segments that are missing in SOURCE are missing in TARGET too. For a topic that is not compacted, `verify` reports
+    such a gap; only a backup or a replica can fill it.
+
+    If another program is writing to SOURCE, a partition that seems damaged is copied again. If each copy loses
+    something else, the partition is being written, and is not copied (exit 4).
     """
     source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:
         report = salvage(source, target, chosen, progress=bar.advance)
-    note_tiered(source, chosen, "`kafkalog tier restore` brings it to a directory")
+    note_tiered(source, chosen, "`kafkalog tier restore` restores it to a directory")
     for lost in report.lost:
         if as_json:
             emit_json({"kind": "lost", **fields(lost)})

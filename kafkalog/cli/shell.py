@@ -1,4 +1,4 @@
-"""How a shell asks how a line may go on: the program's name, and the variable that click's scripts set."""
+"""Shell completion: the program's name, and the environment variable that click's scripts set."""
 
 from __future__ import annotations
 

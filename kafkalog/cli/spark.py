@@ -1,7 +1,7 @@
-"""`kafkalog spark`: the checks, repairs and exports of many partitions, over a Spark cluster.
+"""`kafkalog spark`: checks, repairs and exports many partitions on a Spark cluster.
 
-The commands print what their namesakes do, and have the same exit codes.  Which cluster it is, is said as Spark is
-told: `--master` and `--conf`, or the environment of spark-submit.  pyspark is imported when one of them runs.
+The commands print the same as the local commands with their names, and have the same exit codes. `--master` and
+`--conf`, or the environment of spark-submit, select the cluster. pyspark is imported when a command runs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kafkalog.errors import KafkalogError
 
 CANCEL_S = 0.2
 
-# Name -> what `kafkalog spark --help` says.
+# Name -> its line in `kafkalog spark --help`.
 COMMANDS = {
-    "compact": "Compact partitions as a broker's cleaner does, one task a partition.",
-    "doctor": "Check that every executor can read directories, and write to them.",
-    "export": "Write records to Parquet files by topic and hour; again, it goes on.",
-    "import": "Make partitions of what export wrote, offsets kept.",
-    "recover": "Tell or do what an open after a crash does, one task a partition.",
-    "verify": "Check every batch and index entry of directories, one task a partition.",
+    "compact": "Compact partitions as a broker's log cleaner does, one task per partition.",
+    "doctor": "Check that every executor can read the directories, and write to them.",
+    "export": "Write records to Parquet files by topic and hour; a repeated run writes only new ones.",
+    "import": "Create partitions from what export wrote, with the same offsets.",
+    "recover": "Recover partitions after a crash, one task per partition.",
+    "verify": "Check every batch and index entry for damage, one task per partition.",
 }
 
 EXAMPLES = {
@@ -46,7 +46,7 @@ EXAMPLES = {
 
 
 class SparkGroup(TableGroup):
-    """Commands by name, imported when they are asked for."""
+    """A group whose commands are imported when they are used."""
 
     table = COMMANDS
 
@@ -58,24 +58,27 @@ class SparkGroup(TableGroup):
         return command
 
 
-@click.group("spark", cls=SparkGroup, short_help="Run checks, repairs and exports over a Spark cluster.")
+@click.group("spark", cls=SparkGroup, short_help="Run checks, repairs and exports on a Spark cluster.")
 def command() -> None:
-    """Run a command over a Spark cluster: a task for each partition.  The directories are where the driver and all
-    executors find them, and the executors' Python has kafkalog (PYSPARK_PYTHON says which one that is)."""
+    """Run a command on a Spark cluster, with a task for each partition.
+
+    The driver and all executors must find the directories at the same paths. The executors' Python needs kafkalog;
+    PYSPARK_PYTHON selects this Python. Commands that change files only report the change, until --yes is given.
+    """
 
 
-MASTER = click.option("--master", metavar="URL", help="The cluster; as spark-submit says, else local[*].")
-CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
+MASTER = click.option("--master", metavar="URL", help="The cluster.  [default: that of spark-submit, or local[*]]")
+CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting.  Repeatable.")
 
 
 def cluster(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which cluster."""
+    """Gives a command the options that select the cluster."""
     return MASTER(CONF(work))
 
 
 @contextmanager
 def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
-    """Spark, for as long as the command runs; Usage where there is none."""
+    """Starts Spark for as long as the command runs. Raises Usage if that fails."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -87,17 +90,17 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
         if not equals:
             raise Usage(f"--conf {text!r} has no '=', expected such as --conf spark.executor.memory=2g")
         builder = builder.config(key.strip(), value.strip())
-        if key.strip() == "spark.pyspark.python":  # which spark-submit alone would hand on
+        if key.strip() == "spark.pyspark.python":  # only spark-submit would pass it on
             os.environ["PYSPARK_PYTHON"] = value.strip()
     if master is not None:
         builder = builder.master(master)
     try:
-        # In a thread of its own: pyspark takes SIGINT over where it is started by the main one.
+        # In a separate thread: started by the main thread, pyspark would install its own SIGINT handler.
         with ThreadPoolExecutor(1) as starter:
             spark = starter.submit(builder.getOrCreate).result()
     except (PySparkException, RuntimeError) as error:
         raise Usage(f"Spark does not start: {error}") from error
-    if spark.conf.get("spark.log.level", None) is None:  # what goes wrong is told by the command
+    if spark.conf.get("spark.log.level", None) is None:  # the command reports the errors
         spark.sparkContext.setLogLevel("OFF")
     try:
         with _interrupts(spark.sparkContext):
@@ -108,8 +111,8 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
 
 @contextmanager
 def _interrupts(context: Any) -> Iterator[None]:
-    """SIGINT ends Spark's jobs, and then the block by KeyboardInterrupt.  An answer of the JVM that is waited for is
-    not interrupted: py4j would lose the connection, and print why."""
+    """SIGINT cancels Spark's jobs, and then ends the block with KeyboardInterrupt. A call to the JVM is not
+    interrupted: py4j would lose the connection and print a traceback."""
     ended, threads = threading.Event(), []
 
     def cancel() -> None:
@@ -142,26 +145,30 @@ def _interrupts(context: Any) -> Iterator[None]:
 
 DIRS, READ_DIRS = LOCAL_PLACES_AND_NAMES, PLACES_AND_NAMES
 ONLY = click.option(
-    "--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, orders-0, or a glob, as PARTITIONS."
+    "--only",
+    "only",
+    multiple=True,
+    metavar="TOPIC|PARTITION",
+    help="A topic, partition or glob, as in PARTITIONS.  Repeatable.",
 )
-YES = click.option("--yes", is_flag=True, help="Do it.  Without it, only tell; the default.")
-JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a summary.")
-PROGRESS = click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+YES = click.option("--yes", is_flag=True, help="Make the change.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON lines and a summary.")
+PROGRESS = click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 
 
 def code_of_row(error: KafkalogError) -> int:
-    """The exit code for one partition that could not be done: the disk's fault, or something that was found."""
+    """Returns the exit code for one partition that failed: an I/O error, or a finding."""
     return IO if exit_code_of(error) == IO else FINDINGS
 
 
 def roots_and_names(words: Sequence[str], only: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
-    """The directories that are named, and what in them, before and in --only."""
+    """Returns the directories, and the names of PARTITIONS and --only."""
     places, asked = places_and_names(words)
     return log_dirs_at(places), (*asked, *only)
 
 
 def total_of(log_dirs: list[str], only: tuple[str, ...], *, internal: bool = True) -> tuple[int, list[str] | None]:
-    """Bytes of what is chosen, and its names."""
+    """Returns the bytes of the chosen partitions, and their names."""
     from kafkalog.spark.jobs.run import choose
 
     named = list(only) or None

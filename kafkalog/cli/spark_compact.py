@@ -1,4 +1,4 @@
-"""`kafkalog spark compact`: what a broker's cleaner would do, on executors."""
+"""`kafkalog spark compact`: does on executors what a broker's log cleaner would do."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, roots_a
 @DIRS
 @ONLY
 @YES
-@click.option("--by-shuffle", is_flag=True, help="One partition, its last offsets by a shuffle: for too many keys.")
+@click.option(
+    "--by-shuffle",
+    is_flag=True,
+    help="Compact one partition, and find the last offsets of its keys by a shuffle: for very many keys.",
+)
 @SETTINGS
-@click.option("--dedupe-buffer-size", metavar="BYTES", help="Memory for keys of a task, 24 bytes each; 96MiB.")
-@click.option("--roll", is_flag=True, help="Close active segments first, so that their records count, too.")
+@click.option(
+    "--dedupe-buffer-size", metavar="BYTES", help="Memory for the map of keys, 24 bytes each.  [default: 96MiB]"
+)
+@click.option("--roll", is_flag=True, help="Close active segments first, so that their records are compacted too.")
 @JSON
 @PROGRESS
 @cluster
@@ -36,17 +42,17 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Compact partitions of log directories as a broker's cleaner does.
+    """Compact partitions of log directories as a broker's log cleaner does, with the same rules as `kafkalog compact`.
 
-    As `kafkalog compact`: without --yes it is only told.  Exit 1 where a partition cannot be compacted for damage, 3
-    where somebody has a directory.
+    Without --yes the command only reports the result. Exit 1 if damage prevents the compaction of a partition, 3 if
+    another process uses a directory.
     """
     roots, only = roots_and_names(log_dirs, only)
     given = parse_settings(settings)
     if "cleanup.policy" in given and not say_which(only):
-        raise Usage("found -X cleanup.policy for whole directories, expected the topics that it is meant for")
+        raise Usage("found -X cleanup.policy for whole directories, expected the names of topics or partitions")
     if by_shuffle and not len(only) == len(roots) == 1:
-        raise Usage("--by-shuffle does one partition: expected one directory and one name, such as orders-0")
+        raise Usage("--by-shuffle compacts one partition: expected one directory and one name, such as orders-0")
     with session(master, conf) as spark:
         from kafkalog.spark.jobs import compacting as jobs
         from kafkalog.spark.jobs.shuffle import compacted_by_shuffle
@@ -69,5 +75,5 @@ def command(
                 alone = {each.partition: each.held for each in left if each.held is not None}
                 results = [each.result for each in found if not each.is_left_alone]
     for partition, why in alone.items():
-        note(f"note: {partition} is left alone: {why.text}")
+        note(f"note: {partition} is skipped: {why.text}")
     return compaction.print_all(results, yes, as_json, alone)

@@ -1,4 +1,4 @@
-"""`kafkalog spark doctor`: whether every executor can read log directories, and write to them."""
+"""`kafkalog spark doctor`: checks that every executor can read log directories, and write to them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from kafkalog.cli.tables import Cell, print_table
 
 @click.command("doctor")
 @click.argument("paths", nargs=-1, metavar="[LOG_DIR|ADDRESS]...")
-@click.option("--staging", metavar="DIR", help="Where writes put their files; default: the first directory.")
-@click.option("--writes", is_flag=True, help="Make a file of no bytes there from each executor, and remove it.")
+@click.option("--staging", metavar="DIR", help="The staging directory of writes.  [default: the first directory]")
+@click.option("--writes", is_flag=True, help="Create an empty file there from each executor, and remove it.")
 @JSON
 @cluster
 def command(
     paths: tuple[str, ...], staging: str | None, writes: bool, as_json: bool, master: str | None, conf: tuple[str, ...]
 ) -> int:
-    """Check that a cluster can read log directories: Python and versions, the same files at the same paths on every
-    executor, permissions, clocks, free space for what writes stage.
+    """Check that a Spark cluster can read log directories.
 
-    Each check that fails says what to do.  Exit 0 when all is well, 1 when a check failed.
+    The checks cover Python and versions, the same files at the same paths on every executor, permissions, clocks, and
+    free space for staged writes. Nothing is changed, except by --writes. Each failed check says what to do. Exit 1 if a
+    check failed.
     """
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.doctor import examined

@@ -1,4 +1,4 @@
-"""`kafkalog spark export`: records to Parquet by topic and hour."""
+"""`kafkalog spark export`: writes records to Parquet files by topic and hour."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
 
 @click.command("export")
 @READ_DIRS
-@click.option("--to", "target", required=True, type=LocalPath(), metavar="FOLDER", help="Where the files go.")
+@click.option("--to", "target", required=True, type=LocalPath(), metavar="FOLDER", help="The directory for the files.")
 @ONLY
-@click.option("--codec", default="snappy", show_default=True, help="none, snappy, gzip, lz4 or zstd.")
-@click.option("--headers", is_flag=True, help="Also the headers.")
+@click.option("--codec", default="snappy", show_default=True, help="Compression: none, snappy, gzip, lz4 or zstd.")
+@click.option("--headers", is_flag=True, help="Add the column headers.")
 @COMMITTED
-@click.option("--skip-damage", is_flag=True, help="Go on in the next segment where records cannot be read.")
-@click.option("--range-size", default="128MiB", show_default=True, metavar="BYTES", help="Of a log, for one task.")
+@click.option(
+    "--skip-damage",
+    is_flag=True,
+    help="Continue in the next segment after damage, and report what was left out (exit 1).",
+)
+@click.option("--range-size", default="128MiB", show_default=True, metavar="BYTES", help="Bytes of a log for one task.")
 @click.option(
     "--format",
     "table",
@@ -49,11 +53,14 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Write what FOLDER does not have yet to Parquet files, topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
+    """Write new records to Parquet files in FOLDER, such as topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
 
-    What is there stays, so the same command once an hour writes what was appended since, and one that was cut short
-    goes on.  Kafka's internal topics are left out unless they are named.  Exit 1 where something was left out for
-    damage or could not be exported, 3 for the disk, or while another export is at work.
+    The log directories are only read. Existing files are kept: run the command once an hour, and each run writes what
+    was appended since. A run after an interrupted one continues it. Kafka's internal topics are exported only if they
+    are named.
+
+    Exit 1 if something was left out because of damage or could not be exported, 3 for an I/O error or while another
+    export to FOLDER is running.
     """
     roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)

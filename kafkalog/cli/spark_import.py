@@ -1,4 +1,4 @@
-"""`kafkalog spark import`: an export back into a directory."""
+"""`kafkalog spark import`: creates partitions from an export."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, 
 @ONLY
 @YES
 @SETTINGS
-@click.option("--compression", help="Of the batches: none, gzip, snappy, lz4 or zstd.")
-@click.option("--resume", is_flag=True, help="Append behind what partitions have already.")
+@click.option("--compression", help="Compression of batches: none, gzip, snappy, lz4 or zstd.")
+@click.option("--resume", is_flag=True, help="Append to existing partitions what they do not have yet.")
 @JSON
 @PROGRESS
 @cluster
@@ -38,11 +38,11 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Make partitions of DIR of what `kafkalog spark export` wrote to FOLDER, every record at its offset: all, or the
-    named PARTITIONS (topic-0, a topic, or a glob).
+    """Create partitions in DIR from what `kafkalog spark export` wrote to FOLDER, with every record at its offset.
 
-    Without --yes it is only told which, with how many records.  Exit 1 where a partition could not be made, 3 for the
-    disk, or where somebody has DIR.
+    PARTITIONS (topic-0, a topic, or a glob) limits them; the default is all. Without --yes the command only reports the
+    partitions and how many records they would get. Exit 1 if a partition could not be created, 3 for an I/O error or if
+    another process uses DIR.
     """
     from kafkalog.spark.jobs.importing import imported, to_import
 
@@ -56,9 +56,11 @@ def command(
                 error = None if planned.error is None else one_line(planned.error)
                 emit_json({"kind": "partition", **fields(partition), "done": False, "records": records, "error": error})
             elif planned.error is not None:
-                emit(f"{partition}: cannot be made: {one_line(planned.error)}")
+                emit(f"{partition}: cannot be created: {one_line(planned.error)}")
             else:
-                emit(f"{partition}: {records} records in {len(planned.written)} files would come (--yes does it)")
+                emit(
+                    f"{partition}: {records} records in {len(planned.written)} files would be imported (--yes does it)"
+                )
         return code
     total = sum(planned.bytes for planned in to_import(source, named))
     with session(master, conf) as spark, Progress(total, "imported", force=progress) as bar:
@@ -72,7 +74,7 @@ def command(
         if as_json:
             emit_json(_import_json(each))
         elif each.error is not None:
-            emit(f"{each.partition}: was not made: {one_line(each.error)}")
+            emit(f"{each.partition}: was not created: {one_line(each.error)}")
         else:
             emit(f"{each.partition}: {each.records} records, offsets {each.log_start_offset} to {each.end_offset - 1}")
     return code

@@ -1,4 +1,4 @@
-"""`kafkalog spark recover`: what an unclean open does, on executors."""
+"""`kafkalog spark recover`: does on executors what an open after a crash does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, roots_a
 @DIRS
 @ONLY
 @YES
-@click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
+@click.option("--from-start", is_flag=True, help="Check each log from its start, not from the recovery point.")
 @SETTINGS
 @JSON
 @PROGRESS
@@ -30,9 +30,10 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Recover partitions of log directories as after a crash, from their recovery points on.
+    """Recover partitions of log directories as after a crash, from their recovery points on, as `kafkalog recover`
+    does.
 
-    As `kafkalog recover`: without --yes it is only told.  Exit 1 when something was, or would be, cut.
+    Without --yes the command only reports the result. Exit 1 if something was, or would be, truncated.
     """
     roots, only = roots_and_names(log_dirs, only)
     given = parse_settings(settings)

@@ -1,4 +1,4 @@
-"""`kafkalog spark verify`: what is wrong in directories, looked at by executors."""
+"""`kafkalog spark verify`: checks directories for damage on executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkalog.toolbox.report import Report
 @click.command("verify")
 @READ_DIRS
 @ONLY
-@click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
+@click.option("--deep", is_flag=True, help="Also decode every record; check sequences, transactions and epochs.")
 @JSON
 @PROGRESS
 @both_tiers
@@ -29,10 +29,9 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Check every batch, index entry and small file of log directories, or of some topics and partitions.
+    """Check every batch, index entry and small file of log directories for damage, as `kafkalog verify` does.
 
-    As `kafkalog verify`.  Exit 0 when all is well, 1 with findings (a file that cannot be read is one), 3 for other
-    errors.
+    The command changes nothing. Exit 1 with findings (a file that cannot be read is one), 3 for other errors.
     """
     roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)

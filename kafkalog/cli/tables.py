@@ -1,14 +1,14 @@
-"""Tables for eyes and for pipes: the one place that lays out columns.
+"""Tables for terminals and pipes: the only module that lays out columns.
 
     print_table((Column("TOPIC"), Column("SIZE", right=True), Column("LAST", drop=1)), rows)
 
-Without a terminal a table is plain text: every column, as wide as its longest cell, two spaces between, times in ISO
-8601; neither colour nor the terminal's width counts.  On a terminal it fits into the width (`COLUMNS` says another).
-While it is too wide, times lose their ISO form, then columns go, the highest `drop` first (a line below names them),
-then the cells of the widest columns wrap.  Text of others is shown by `harmless_cell` in both.
+In a pipe a table is plain text: every column, as wide as its longest cell, two spaces between columns, times in ISO
+8601, no colour, and any width. On a terminal the table fits into its width (`COLUMNS` overrides it). If it is too wide,
+times lose their ISO form first; then columns are left out, the highest `drop` first, and a line names them; then the
+cells of the widest columns wrap. Cells are shown by `harmless_cell` in both cases.
 
-Widths and wrapped lines are rich's, who knows wide characters; rich's own table takes a millisecond a row, which is too
-much for ten thousand.
+rich measures and wraps the text, because it knows wide characters. rich's own tables need a millisecond per row, which
+is too slow for ten thousand rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kafkalog.cli.harmless import harmless_cell
 from kafkalog.toolbox.words import span
 
 GAP = "  "
-WRAPS_TO = 8  # a column is not made narrower by wrapping, unless nothing else helps
+WRAPS_TO = 8  # wrapping makes a column narrower than this only as the last resort
 _UTC = "kafkalog.utc"
 C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Column(NamedTuple):
-    """A column: `right` aligns its cells, `drop` says in which order columns go where there is no room (0: never).
-    The cells of a `whole` one wrap after those of all others: names that are to be copied."""
+    """A column. `right` aligns its cells to the right. `drop` is the order in which columns are left out if there is no
+    room (0: never). The cells of a `whole` column wrap last, for they are names to copy."""
 
     title: str
     right: bool = False
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A text in a style of `paint`."""
+    """A text with a style of `paint`."""
 
     text: str
     style: str = ""
@@ -53,8 +53,8 @@ class Cell(NamedTuple):
 
 
 class When(NamedTuple):
-    """A time in milliseconds since 1970 (below 0: none): ISO 8601, on a terminal how long ago; `about` stands before
-    it."""
+    """A time in milliseconds since 1970 (negative: none). It is shown as ISO 8601, on a terminal as an age; `about`
+    comes before it."""
 
     timestamp_ms: int
     about: str = ""
@@ -63,17 +63,17 @@ class When(NamedTuple):
         return self.about + time_words(self.timestamp_ms)
 
     def short(self, now_ms: int) -> str:
-        """Such as "2.3 d ago"."""
+        """Returns the age, such as "2.3 d ago"."""
         return self.about + ago_words(self.timestamp_ms, now_ms)
 
     def long(self, now_ms: int) -> str:
-        """Both."""
+        """Returns the ISO form and the age."""
         iso = str(self)
         return iso if self.timestamp_ms < 0 or "T" not in iso else f"{iso} ({ago_words(self.timestamp_ms, now_ms)})"
 
 
 def ago_words(timestamp_ms: int, now_ms: int) -> str:
-    """A time seen from another: "2.3 d ago", "in 5.0 min", "now"; "-" for none."""
+    """Returns a time relative to another: "2.3 d ago", "in 5.0 min", "now"; "-" for none."""
     if timestamp_ms < 0:
         return "-"
     age_ms = now_ms - timestamp_ms
@@ -89,10 +89,10 @@ def _note_utc(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
 
 
 def utc_option(command: C) -> C:
-    """--utc, of a command that shows times in tables."""
+    """Gives a command that shows times in tables the option --utc."""
     return click.option(
         "--utc", is_flag=True, is_eager=True, expose_value=False, callback=_note_utc,
-        help="Times as ISO 8601 in UTC on a terminal, too, instead of how long ago.",
+        help="Show times as ISO 8601 in UTC on a terminal too, not as ages.",
     )(command)  # fmt: skip
 
 
@@ -108,8 +108,9 @@ def print_table(
     left: int = 1,
     below: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Columns under their titles.  A title alone is a column that never goes, of which the first `left` are aligned to
-    the left.  Cells are anything with a text, `Cell` and `When`.  `below[n]` are lines to print behind the n-th row."""
+    """Prints columns under their titles. A plain title is a column that is never left out; the first `left` of these
+    are aligned to the left. A cell may be `Cell`, `When` or anything with a text. `below[n]` are lines to print after
+    row n."""
     known = [
         column if isinstance(column, Column) else Column(column, right=place >= left)
         for place, column in enumerate(columns)
@@ -121,14 +122,14 @@ def print_table(
 
 
 def terminal_width() -> int:
-    """How many columns a line may have (`COLUMNS` says another number)."""
+    """Returns how many columns a line may have (`COLUMNS` overrides it)."""
     return shutil.get_terminal_size().columns
 
 
 def _plain(columns: Sequence[Column], rows: Sequence[Sequence[object]], below: Sequence[Sequence[str]]) -> None:
     cells = [[column.title for column in columns], *([harmless_cell(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if not color_allowed(sys.stdout):  # then nothing is painted: all goes out at once
+    if not color_allowed(sys.stdout):  # without colours one write is enough
         lines: list[str] = []
         for number, row in enumerate(cells):
             lines.append(GAP.join(map(_padded, row, row, map(len, row), widths, columns)).rstrip())
@@ -177,7 +178,7 @@ def _fitted(
             emit(line)
     gone = [column.title for place, column in enumerate(columns) if place not in kept]
     if gone and rows:
-        for line in _wrapped(f"no room for {', '.join(gone)}: a wider terminal, or a pipe, shows them", width):
+        for line in _wrapped(f"no room for {', '.join(gone)}: use a wider terminal or a pipe to see them", width):
             emit(paint(line, "dim"))
 
 
@@ -196,7 +197,8 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 
 
 def _narrow(widths: list[int], kept: Sequence[int], width: int, others: Sequence[int]) -> None:
-    """Takes from the widest columns what is too much, in place; first from `others`, which are not `whole`."""
+    """Reduces the widths of the widest columns in place until the table fits, first those in `others`, which are not
+    `whole`."""
     for places, least in ((others, WRAPS_TO), (kept, WRAPS_TO), (kept, 1)):
         while places and _total(widths, kept) > width:
             widest = max(places, key=lambda place: widths[place])
@@ -234,7 +236,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """`text`, or as much of it as `width` columns of a terminal hold, and an ellipsis."""
+    """Returns `text`, shortened with an ellipsis to `width` columns of a terminal."""
     if text.isascii():
         return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
     from rich.cells import set_cell_size

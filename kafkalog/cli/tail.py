@@ -1,7 +1,7 @@
-"""`kafkalog tail`: the last records of all topics, and what comes, one line each.
+"""`kafkalog tail`: prints the last records of all topics and new ones as they arrive, one line each.
 
-Partitions are looked at in turns; one whose file and folder are as they were costs two questions to the system.  What
-comes is printed in the order in which it is found: by partition, and within each by offset.
+Partitions are polled one after another; one whose file and directory have not changed costs two system calls. New
+records are printed in the order in which they are found: by partition, and in each by offset.
 """
 
 from __future__ import annotations
@@ -30,20 +30,29 @@ if TYPE_CHECKING:
     from kafkalog.records import Record
 
 EVERY_S = 0.2
-TOPICS_EVERY_S = 2.0  # new partitions are looked for
+TOPICS_EVERY_S = 2.0  # interval of the search for new partitions
 RATE_EVERY_S = 1.0
 _BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 COLOURS = ("cyan", "magenta", "green", "blue", "yellow")
 
 
-@click.command("tail", short_help="Print the last records of all topics, and what comes.")
+@click.command("tail", short_help="Print the newest records of all topics, and new ones as they arrive.")
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.filters("start", "end", "last", "partition_count")
-@click.option("-n", "--last", "count", type=Number(min=0), default=10, show_default=True, help="So many first.")
-@click.option("--no-follow", is_flag=True, help="Do not wait for more.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a record, as cat prints it.")
+@click.option(
+    "-n",
+    "--last",
+    "count",
+    type=Number(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Print the last N records first.",
+)
+@click.option("--no-follow", is_flag=True, help="Do not wait for new records.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: records as cat prints them.")
 @both_tiers
 def command(
     log_dir: str,
@@ -54,13 +63,15 @@ def command(
     no_follow: bool,
     as_json: bool,
 ) -> int:
-    """Print the newest records of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR, and wait for more.
+    """Print the newest records of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR, and new ones as they
+    arrive.
 
-    A line has the time, the partition and offset, the key and the value; on a terminal it is cut to the width, and
-    each topic has a colour.  The first lines are the newest by their timestamps; what comes is printed as it is found.
-    New partitions are followed, too.  stderr tells on a terminal how many records a second come.  Until interrupted.
+    The command runs until it is interrupted. It changes nothing, takes no lock, and works while a broker or a store is
+    writing.
 
-    Works beside a running broker, or a store that writes.
+    A line has the time, the partition and offset, the key and the value. On a terminal it is cut to the width, each
+    topic has a colour, and stderr shows the records per second. The first lines are the newest records by timestamp;
+    later records are printed in the order in which they are found. New partitions are followed too.
     """
     show = _json if as_json else _line
     with ExitStack() as stack:
@@ -74,7 +85,7 @@ def command(
 
 
 class _Followed:
-    """Partitions that are followed, each with the offset behind what was printed."""
+    """Partitions that are followed, each with the offset after the last printed record."""
 
     def __init__(self, log_dir: str, named: tuple[str, ...], asked: choosing.Asked, stack: ExitStack) -> None:
         self._log_dir, self._named, self._asked, self._stack = log_dir, named, asked, stack
@@ -82,13 +93,13 @@ class _Followed:
         self._look(is_first=True)
 
     def _look(self, *, is_first: bool = False) -> None:
-        """Takes in the partitions that are there now; those that are new are read from their start."""
+        """Adds the partitions that exist now; new ones are read from their start."""
         try:
             chosen = choosing.chosen(self._log_dir, self._named, (), tells=is_first)
         except (Usage, UnknownTopicOrPartitionException):
             if is_first:
                 raise
-            return  # all of it is gone, and may come again
+            return  # all partitions were deleted, and may be created again
         for partition in chosen.folders:
             if str(partition) not in self._views:
                 view = self._stack.enter_context(PartitionView(chosen.log_dir, partition))
@@ -96,19 +107,19 @@ class _Followed:
                 self._views[str(partition)] = view, end if is_first else view.log_start_offset
 
     def newest(self, count: int) -> list[Record]:
-        """The last records of all, by time."""
+        """Returns the last records of all partitions, in the order of their times."""
         found: list[Record] = []
         for view, end in self._views.values():
             place = selected_range(lambda view=view: view, self._asked.selection, count, lenient=True)  # type: ignore[misc]
             found += self._records(view, place._replace(end=end))
-        found.sort(key=lambda record: record.timestamp)  # stable: by partition and offset where times are equal
+        found.sort(key=lambda record: record.timestamp)  # stable: equal times are in order of partition and offset
         return found[-count:] if count else []
 
     def _records(self, view: PartitionView, place: Range) -> Iterator[Record]:
         return records_in(lambda: view, self._asked.selection, place)
 
     def follow(self, show: Callable[[Record], None]) -> None:
-        """Prints what comes, until interrupted."""
+        """Prints new records until interrupted."""
         rate, looked = _Rate(), time.monotonic()
         while True:
             for name, (view, offset) in list(self._views.items()):
@@ -126,7 +137,7 @@ class _Followed:
                         show(record)
                         rate.count += 1
                 except UnknownTopicOrPartitionException:
-                    note(f"note: {name} is gone")
+                    note(f"note: {name} was deleted")
                     del self._views[name]
                     continue
                 self._views[name] = view, end
@@ -139,7 +150,7 @@ class _Followed:
 
 
 class _Rate:
-    """Records a second, told on a terminal, in a line that the next record takes the place of."""
+    """Shows records per second on a terminal, in a line that the next record replaces."""
 
     def __init__(self) -> None:
         self.count, self._since = 0, time.monotonic()

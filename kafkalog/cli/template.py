@@ -1,8 +1,8 @@
-"""Text by kcat's `-f`: %s %S %R %k %K %T %t %p %o %h %% and the escapes that kcat knows.
+"""Formats records by kcat's `-f`: %s %S %R %k %K %T %t %p %o %h %% and kcat's escapes.
 
-As kcat writes them: a null key or value is nothing and its size -1, %R is the value's size in four bytes, big-endian,
-%h is name=value,name=value with NULL for a null value.  Two differences: \\0 is that byte (kcat ends the text there),
-and a header's value is written whole where it holds one.  Makes bytes, prints nothing.
+As in kcat, a null key or value is empty and its size is -1, %R is the value's size in four bytes, big-endian, and %h is
+name=value,name=value with NULL for a null value. There are two differences: \\0 is a zero byte (kcat ends the text
+there), and a header's value with a zero byte is written whole. The module returns bytes and prints nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIELDS: dict[str, Callable[[Record], bytes]] = {
 
 
 def formatter(template: str) -> Callable[[Record], bytes]:
-    """What a record is in a template's words; Usage for a letter that is none of FIELDS."""
+    """Returns a function that formats a record by a template. Raises Usage for a letter that is not in FIELDS."""
     parts: list[bytes | Callable[[Record], bytes]] = []
     for piece in PIECES.finditer(template):
         field = piece["field"]
@@ -61,7 +61,7 @@ def _literal(piece: re.Match[str]) -> bytes:
     if piece["hex"] is not None:
         return bytes([int(piece["hex"], 16) & 0xFF])
     number = piece["number"]
-    if number is not None:  # as C's strtoul: octal behind a 0, else decimal
+    if number is not None:  # as C's strtoul: octal after a 0, else decimal
         octal = re.match("0[0-7]*", number)
         value = int(octal[0], 8) if octal else int(number)
         return bytes([value & 0xFF]) + (number[octal.end() :].encode() if octal else b"")

@@ -1,4 +1,4 @@
-"""`kafkalog tier`: a remote tier from outside: what is where, checks, uploads, what comes back, and orphans."""
+"""`kafkalog tier`: lists, checks, uploads and restores the segments of a remote tier, and finds orphans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kafkalog.cli.console import (
     tell_findings,
 )
 from kafkalog.cli.groups import NamingGroup
-from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.places import TAKE_OVER, log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, OsFiles, local_path
@@ -48,20 +48,22 @@ COLUMNS = (
 )
 
 
-@click.group("tier", cls=NamingGroup, short_help="Look into a remote tier, upload, restore, find orphans.")
+@click.group(
+    "tier", cls=NamingGroup, short_help="Work with a remote tier: list, verify, upload, restore, find orphans."
+)
 def command() -> None:
-    """Work on a remote tier: the older part of topics' logs, in object storage.
+    """Work with a remote tier: the older part of topics' logs, in object storage.
 
-    A tier is named by its address, such as s3://bucket/prefix, or by its folder.  `copy`, `restore` and `orphans`
-    change nothing without --yes.
+    A tier is named by its address, such as s3://bucket/prefix, or by its directory. `list` and `verify` change nothing;
+    `copy`, `restore` and `orphans` change nothing without --yes.
     """
 
 
 def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStorage, list[str]]:
-    """(the tier, directories beside it) of a command line that names a bucket, or a directory and --remote."""
+    """Returns (tier, log directories) for a command line that names a bucket, or a directory and --remote."""
     if is_address(place):
         if url is not None:
-            raise Usage(f"--remote: found {url} beside {place}, a remote tier, expected a log directory beside it")
+            raise Usage(f"--remote: found {url} and {place}, a remote tier, expected a log directory with it")
         return storage(ctx, place).checked(), []
     place = local_path(place)
     if url is not None:
@@ -79,26 +81,36 @@ def _no_tier(place: str) -> Usage:
     return Usage(f"{place}: found no remote tier, {expected}")
 
 
-REMOTE = click.option("--remote", "url", metavar="URL", help="The remote tier that the directory goes on in.")
+REMOTE = click.option(
+    "--remote",
+    "url",
+    metavar="URL",
+    help="The remote tier of the directory: an address such as s3://bucket/prefix, or a directory.",
+)
 
 
-@command.command("list", short_help="Show which segments are where.")
+@command.command(
+    "list",
+    short_help="Show where each segment is.",
+    epilog="\b\nFor example:\n  kafkalog tier list /var/kafka-logs orders --remote s3://bucket/prefix",
+)
 @click.argument("place", metavar="DIR|URL")
 @click.argument("topics", metavar="[PARTITIONS]...", nargs=-1)
 @REMOTE
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: segments.")
 @remote_options
 @click.pass_context
 def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | None, as_json: bool) -> int:
-    """Show every segment of a tier, or of a log directory and the tier that it goes on in (--remote), with the state
-    that the directory's __remote_log_metadata gives it.  PARTITIONS (topic-0, a topic, or a glob):
-    these alone.
+    """Show every segment of a tier, or of a log directory and its tier (--remote).
+
+    The column STATE is the state that the directory's __remote_log_metadata gives the segment. PARTITIONS (topic-0, a
+    topic, or a glob) limits the output. The command changes nothing. Exit 1 if objects are missing or damaged.
     """
     tier, dirs = _remote(ctx, place, url)
     manager = tier.manager(must_exist=True)
     rows = tiering.tier_segments(manager, dirs, topics)
     known = {row.partition for row in rows} | {each.topic_partition for each in manager.partitions()}
-    named_partitions(sorted(known), topics, place)  # an error for what is not there
+    named_partitions(sorted(known), topics, place)  # raises for an unknown name
     for row in rows if as_json else ():
         emit_json(
             {
@@ -136,14 +148,14 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     lost = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and not row.is_whole]
     for row in lost:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
-        note(f"{where}: the metadata have the segment, and objects of it are gone")
+        note(f"{where}: the metadata has the segment, but some of its objects are missing")
     incomplete = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.is_whole and row.lacks]
     for row in incomplete:
-        note(f"{row.partition} {row.base_offset} {row.segment_id}: it lost its {', '.join(row.lacks)}")
+        note(f"{row.partition} {row.base_offset} {row.segment_id}: missing objects: {', '.join(row.lacks)}")
     others = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.copied_size is not None]
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
-        note(f"{where}: its log's object has {row.size} bytes, expected the {row.copied_size} that were copied")
+        note(f"{where}: the object of its log has {row.size} bytes, expected the {row.copied_size} that were copied")
     damaged = [row for row in rows if row.damage is not None]
     for row in damaged:
         note(f"{row.partition} {row.base_offset} {row.segment_id}: its manifest is damaged: {row.damage}")
@@ -158,17 +170,24 @@ def _flaw(row: tiering.TierSegment) -> str:
     return ", incomplete" if row.lacks else ", wrong size" if row.copied_size else ""
 
 
-@command.command("verify", short_help="Check every checksum and index, and find uploads that came to no end.")
+@command.command(
+    "verify",
+    short_help="Check every checksum and index, and find unfinished uploads.",
+    epilog="\b\nFor example:\n  kafkalog tier verify s3://bucket/prefix",
+)
 @click.argument("place", metavar="DIR|URL", type=ReadPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--deep", is_flag=True, help="Decode every record as well.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
+@click.option("--deep", is_flag=True, help="Also decode every record; check sequences, transactions and epochs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: findings and a summary.")
 @both_tiers
 @click.pass_context
 def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bool, as_json: bool) -> int:
-    """Check every batch, index entry and small file of a tier, or of a log directory and the tier that it goes on in
-    (--remote), also of segments that both have (these are counted once); and name uploads that came to no end.  Exit 1
-    with findings."""
+    """Check every batch, index entry and small file of a tier, or of a log directory and its tier (--remote), for
+    damage.
+
+    Segments that are in both places are checked in both and counted once. Unfinished uploads are reported too. The
+    command changes nothing. Exit 1 with findings.
+    """
     from kafkalog.cli.verify import print_report
     from kafkalog.toolbox.verify import verify as check
 
@@ -177,7 +196,7 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
     if files is None:
         raise _no_tier(place)
     with Progress(log_bytes(chosen.values()), "verified") as bar:
-        # Of what the metadata have, missing offsets are known; and a directory may have topics that are compacted.
+        # With the metadata missing offsets are known; and the topics of a directory may be compacted.
         gaps = isinstance(files, RemoteFiles)
         report = check(root, list(chosen), deep=deep, gaps=gaps, progress=bar.advance)
     remote = getattr(files, "remote", files)
@@ -187,7 +206,7 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
         is_told = orphan.is_damaged and any(orphan.segment_id in each.path + each.what for each in report.findings)
         if not is_told and (partition in chosen or not partitions):
             first, *others = orphan.keys
-            beside = f"; beside it are {', '.join(map(os.path.basename, others))}" if others else ""
+            beside = f"; next to it are {', '.join(map(os.path.basename, others))}" if others else ""
             what = f"an upload of {partition}: {orphan.why}{beside}"
             report.findings.append(Finding(f"{remote.root}/{first}", 0, 0, what))
     for begun in tiering.begun(metadata) if metadata is not None else ():
@@ -195,8 +214,8 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
         if partition in chosen or not partitions:
             report.notes.append(
                 f"the upload of {partition} from offset {begun.start_offset} on began as segment "
-                f"{begun.remote_log_segment_id.id} and has not ended: it is under way, or the store's next run does it "
-                "anew"
+                f"{begun.remote_log_segment_id.id} and has not ended: it is running, or the store repeats it at its "
+                "next run"
             )
     return print_report(report, as_json)
 
@@ -223,31 +242,33 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     )
 
 
-@command.command("copy", short_help="Upload now what is closed and not in the tier.")
+@command.command(
+    "copy",
+    short_help="Upload closed segments that are not in the tier.",
+    epilog="\b\nFor example:\n  kafkalog tier copy /var/kafka-logs --remote s3://bucket/prefix --yes",
+)
 @click.argument("log_dir", type=LocalPath())
 @click.option(
     "--remote",
     "url",
     metavar="URL",
     required=True,
-    help="The tier: an address such as s3://bucket/prefix, or a folder.",
+    help="The remote tier of the directory: an address such as s3://bucket/prefix, or a directory.",
 )
-@click.option(
-    "--take-over", is_flag=True, help="Write to the directory of a Kafka cluster's node, in its broker's place."
-)
-@click.option("--yes", is_flag=True, help="Upload.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@TAKE_OVER
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @remote_options
 @click.pass_context
 def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool, as_json: bool, progress: bool) -> int:
-    """Upload now the closed segments of LOG_DIR that the tier has not got, of topics with remote.storage.enable=true.
+    """Upload the closed segments of LOG_DIR that are not in the tier yet, of topics with remote.storage.enable=true.
 
-    Without --yes nothing is uploaded: the command tells what would be.  Exit 1 where a segment could not be uploaded.
+    Without --yes nothing is uploaded: the command only reports the segments. Exit 1 if a segment could not be uploaded.
     """
-    log_dirs_at([log_dir], is_checked=False)  # a tier is told as one
+    log_dirs_at([log_dir], is_checked=False)  # a tier gets its own error
     if is_folder_of_tier(ctx, log_dir):
-        raise Usage(f"{log_dir}: found a remote tier, expected the log directory that goes on in one")
+        raise Usage(f"{log_dir}: found a remote tier, expected a log directory with tiered topics")
     tier = storage(ctx, url)
     refuse_nested(tier.url, log_dir)
     waiting = tiering.waiting(tier.manager(), log_dir)
@@ -269,9 +290,9 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
         elif yes:
             emit(f"{each.partition}: {copied} of {each.segments} closed segments copied to {tier.url}")
         else:
-            emit(f"{each.partition}: {each.segments} closed segments on the disk alone, {_shown.size(each.size)}")
+            emit(f"{each.partition}: {each.segments} closed segments only on disk, {_shown.size(each.size)}")
         if yes and copied < each.segments:
-            code = FINDINGS  # what was refused was logged
+            code = FINDINGS  # the log has the reason
     if as_json:
         segments = sum(each.segments for each in waiting)
         emit_json({"kind": "summary", "segments": segments, "copied": total, "done": yes})
@@ -286,14 +307,18 @@ def _split(partition: TopicPartition) -> dict[str, object]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-@command.command("restore", short_help="Bring partitions of a tier back to a directory.")
+@command.command(
+    "restore",
+    short_help="Restore partitions of a tier to a directory.",
+    epilog="\b\nFor example:\n  kafkalog tier restore s3://bucket/prefix /mnt/restored orders --yes",
+)
 @click.argument("place", metavar="URL|DIR")
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @REMOTE
-@click.option("--yes", is_flag=True, help="Write to TARGET.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @remote_options
 @click.pass_context
 def restore(
@@ -306,12 +331,13 @@ def restore(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Bring PARTITIONS (topic-0, a topic, or a glob; default: all) of a tier back to folders of the
-    directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.  With a
-    directory DIR and --remote its __remote_log_metadata says which segments there are, and what is missing.
+    """Restore PARTITIONS (topic-0, a topic, or a glob; default: all) of a tier to the directory TARGET, byte for byte.
 
-    Without --yes nothing is written: the command tells what would be.  What was restored is checked as `verify` checks
-    it: exit 1 with findings.
+    Without --yes nothing is written: the command only reports the partitions. With --yes it creates TARGET if it does
+    not exist. TARGET must not have these partitions. The result is checked as by `verify` (exit 1 with findings).
+
+    With a directory DIR and --remote, the directory's __remote_log_metadata says which segments exist, and what is
+    missing.
     """
     tier, dirs = _remote(ctx, place, url)
     files = tier.tiered_files(dirs).remote if dirs else tier.read_only_files()
@@ -334,14 +360,20 @@ def restore(
         emit_json({"kind": "summary", **summary, "findings": len(findings)})
     if not yes:
         note(f"nothing was restored; --yes writes to {target}")
-    if any(each.path.endswith(names.LOG_FILE_SUFFIX) and each.length for each in findings):  # else offsets are missing
+    if any(
+        each.path.endswith(names.LOG_FILE_SUFFIX) and each.length for each in findings
+    ):  # otherwise only offsets are missing
         note(
-            "what is damaged was restored as it is: `kafkalog salvage` copies what can be read, an open cuts logs there"
+            "the damage was restored unchanged: `kafkalog salvage` copies what is readable, opening truncates the logs"
         )
     return FINDINGS if findings else CLEAN
 
 
-@command.command("orphans", short_help="Find objects that nobody knows; delete them.")
+@command.command(
+    "orphans",
+    short_help="Find objects without a known segment; delete them.",
+    epilog="\b\nFor example:\n  kafkalog tier orphans /var/kafka-logs --remote s3://bucket/prefix",
+)
 @click.argument("place", metavar="DIR|URL")
 @REMOTE
 @click.option(
@@ -351,21 +383,23 @@ def restore(
     default=1.0,
     show_default=True,
     metavar="HOURS",
-    help="With --yes: younger ones stay, for they may be of an upload that is under way.",
+    help="With --yes: keep younger objects, which may belong to a running upload.",
 )
-@click.option("--whole", is_flag=True, help="With --yes: whole segments go, too; they may be another store's.")
-@click.option("--yes", is_flag=True, help="Delete their objects.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
+@click.option(
+    "--whole", is_flag=True, help="With --yes: also delete complete segments, which may belong to another store."
+)
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: segments and a summary.")
 @remote_options
 @click.pass_context
 def orphans(
     ctx: click.Context, place: str, url: str | None, hours: float, whole: bool, yes: bool, as_json: bool
 ) -> int:
-    """Find objects that nobody knows: of uploads that came to no end, and, beside a directory that has
-    __remote_log_metadata, of segments that its metadata does not know.  Exit 1 where there are any.
+    """Find orphans: objects of unfinished uploads, and with --remote objects of segments that the directory's metadata
+    does not know.
 
-    Without --yes nothing is deleted.  A whole segment that the directory does not know may be that of another store
-    that tiers to the same place, or of a backup of it: it stays without --whole.
+    Without --yes nothing is deleted. A complete segment that the directory does not know may belong to another store
+    that uses the same tier, or to a backup of it, so it is deleted only with --whole. Exit 1 if there are orphans.
     """
     tier, dirs = _remote(ctx, place, url)
     manager = tier.manager(must_exist=True)
@@ -379,15 +413,17 @@ def orphans(
         emit_json({"kind": "summary", "orphans": len(found), "deletedObjects": len(gone), "done": yes})
     broken = [orphan for orphan in every if orphan.is_damaged and orphan.is_whole]
     for orphan in broken:
-        note(f"{orphan.partition.topic_partition} {orphan.base_offset} {orphan.segment_id}: no orphan, {orphan.why}")
+        note(
+            f"{orphan.partition.topic_partition} {orphan.base_offset} {orphan.segment_id}: not an orphan, {orphan.why}"
+        )
     lacking = len(every) - len(found) - len(broken)
     if lacking:
-        note(f"{lacking} segments lack objects: they are no orphans, `kafkalog tier verify` names them")
+        note(f"{lacking} segments lack objects: these are not orphans, and `kafkalog tier verify` names them")
     if not found:
         note("there are none")
         return CLEAN
     note(f"deleted: {len(gone)} objects" if yes else "nothing was deleted; --yes does it")
     kept = 0 if whole else sum(orphan.is_whole for orphan in found)
     if kept:
-        note(f"{kept} whole segments stay, for another store may know them; --whole takes them, too")
+        note(f"{kept} complete segments are kept, because another store may use them; --whole deletes them too")
     return FINDINGS

@@ -1,4 +1,4 @@
-"""`kafkalog topics`: one table of what several log directories hold."""
+"""`kafkalog topics`: one table of the topics in several log directories."""
 
 from __future__ import annotations
 
@@ -48,24 +48,28 @@ COLUMNS = (
 
 @click.command("topics", short_help="Show the topics of log directories in one table.")
 @PLACES_AND_NAMES
-@click.option("--exact", is_flag=True, help="Read all batch headers: records, times and codecs are exact then.")
+@click.option("--exact", is_flag=True, help="Read all batch headers, for exact records, times and codecs.")
 @CONFIG
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, findings, and a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: topics, findings and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @utc_option
 @both_tiers
 def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_json: bool, progress: bool) -> int:
-    """Show the topics of LOG_DIRS, all directories of a broker together, or only the named PARTITIONS (topic-0, a
-    topic, or a glob) in them.
+    """Show the topics of LOG_DIRS, or only the named PARTITIONS (topic-0, a topic, or a glob), in one table.
 
-    The column PARTITIONS is how many are here, of how many the cluster's metadata or the store's settings tell.
+    Name all log directories of a broker together. The command changes nothing, takes no lock, and works while a broker
+    is running.
 
-    Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
-    compacted or transactional topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment (in a
-    remote tier: of the first and the last one) and the time indexes; `~` marks these.  With it they are of what readers
-    are given: nothing below the log start, no markers.  Reads only, takes no lock.  Folders that are deleted, moving,
-    stray or not Kafka's are named on stderr; exit 1 for what a broker does not start with, or a partition that cannot
-    be read; exit 4 if somebody changes a partition at each look, and it cannot be told of.
+    PARTITIONS counts those in LOG_DIRS, of how many the cluster's metadata or the store's settings name. Partitions,
+    segments and sizes are exact.
+
+    Without --exact the other columns are estimates, marked `~`. RECORDS is the range of offsets, an upper bound: a
+    compacted or transactional topic has fewer. FIRST, LAST and CODECS come from the time indexes and a few batches of
+    each segment (in a remote tier: of the first and the last one). With --exact they are those of the records that
+    readers get, without transaction markers and records before the log start.
+
+    Directories that are deleted, moving, stray or not Kafka's are named on stderr. Exit 1 if something would stop a
+    broker from starting, or if a partition cannot be read. Exit 4 if a partition is being changed and cannot be shown.
     """
     where, asked = places_and_names(log_dirs)
     places = log_dirs_at(where)
@@ -116,7 +120,7 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
 def _cells(row: TopicRow, exact: bool, known: TopicSettings) -> list[object]:
     contents = row.contents
     records = contents.records if exact else row.offsets
-    about = "" if exact or not records else "~"  # that there are none is no guess
+    about = "" if exact or not records else "~"  # no records is exact
     count = known.partition_count(row.topic) or 0
     return [
         row.topic + (" (internal)" if row.internal else ""),

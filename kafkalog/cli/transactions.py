@@ -1,4 +1,4 @@
-"""`kafkalog transactions`: what is open, what hangs, what read_committed readers wait for; and an end, offline."""
+"""`kafkalog transactions`: shows open and hanging transactions and what they hold back; `abort` ends one offline."""
 
 from __future__ import annotations
 
@@ -53,17 +53,19 @@ class _Transactions(DefaultGroup):
 def command() -> None:
     """Show the transactions of PARTITIONS (topic-0, a topic, or a glob; default: all) of LOG_DIR.
 
-    First what is open, hanging ones before the others: transactional id (from __transaction_state of the same
-    directory) and what its coordinator says, producer id and epoch, first offset, since when, what it holds back, and
-    the command that ends a hanging one.  Then of each partition how many transactions its markers commit and abort.
-    The first that is open holds the last stable offset back: read_committed readers see nothing behind it.  One that is
-    open for longer than --hanging-after hangs: exit 1.
+    The command changes nothing, takes no lock, and works while a broker is running. It reads all batches, but not their
+    records. `kafkalog transactions abort` ends a transaction offline.
 
-    Reads all batches but no record, without a lock, beside a running broker; what seems damaged is looked at again, and
-    a partition in which each look finds other damage is being written (exit 4).  A partition that cannot be read (a
-    permission, a disk that fails) is told, and the others are shown (exit 1).
+    Open transactions are shown first, hanging ones before the others. Each has its transactional id and the
+    coordinator's state (both from __transaction_state in the same directory), producer id and epoch, first offset,
+    start time, and what it holds back. For a hanging one the command that ends it is shown. Then for each partition
+    follow the numbers of committed and aborted transactions.
 
-    `kafkalog transactions abort` ends one offline.
+    The first open transaction holds back the last stable offset: read_committed readers see nothing after it. A
+    transaction hangs if it is open for longer than --hanging-after (exit 1).
+
+    Damage is checked again; if each check finds other damage, the partition is being written (exit 4). A partition that
+    cannot be read (no permission, a disk that fails) is reported, and the others are shown (exit 1).
     """
 
 
@@ -77,10 +79,10 @@ def command() -> None:
     metavar="DURATION",
     default="15m",
     show_default=True,
-    help="How long one may be open, such as 900000ms, 15m, 1h: the brokers' transaction.max.timeout.ms.",
+    help="How long one may be open, such as 900000ms, 15m or 1h; use the brokers' transaction.max.timeout.ms.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, open transactions within.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions, each with its open transactions.")
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @both_tiers
 def show(
     log_dir: str,
@@ -90,7 +92,7 @@ def show(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """As `kafkalog transactions LOG_DIR [PARTITIONS]...`."""
+    """Does the same as `kafkalog transactions LOG_DIR [PARTITIONS]...`."""
     limit_ms = _duration_ms(limit)
     log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics)
     code = CLEAN
@@ -123,7 +125,7 @@ def show(
                 results.append(found)
             for damage in found.damage:
                 place = f"{damage.path}: {damage.what} at byte {damage.position}"
-                note(f"kafkalog: {place}: what looks open may have ended behind it, where no marker was seen")
+                note(f"kafkalog: {place}: a transaction that looks open may have ended after it, in the unread part")
             if found.hanging or found.damage:
                 code = worse(code, FINDINGS)
     _tell(results, holders)
@@ -134,12 +136,12 @@ def show(
 def _duration_ms(text: str) -> int:
     asked = re.fullmatch(r"([0-9]{1,12})(ms|s|m|h|d)", text)
     if asked is None:
-        raise Usage(f"--hanging-after {text!r} is no duration, expected such as 900000ms, 90s, 15m, 1h or 2d")
+        raise Usage(f"--hanging-after {text!r} is not a duration; expected such as 900000ms, 90s, 15m, 1h or 2d")
     return int(asked[1]) * UNITS_MS[asked[2]]
 
 
 class _Holders:
-    """Whose producer ids are, by `__transaction_state`, which is read when there is something to ask."""
+    """The owners of producer ids, from `__transaction_state`, which is read when it is needed."""
 
     def __init__(self, log_dir: str) -> None:
         self.log_dir = log_dir
@@ -147,9 +149,9 @@ class _Holders:
         self._known: KnownTransactions | None = None
 
     def of(self, partition: TopicPartition, txn: OpenTransaction) -> tuple[TransactionOf | None, bool]:
-        """(the transactional id, whether its coordinator has just this transaction under way)."""
+        """Returns (the owner, whether its coordinator has this transaction open)."""
         if self._known is None:
-            from kafkalog.toolbox.known_transactions import KnownTransactions  # much: mostly nothing is open
+            from kafkalog.toolbox.known_transactions import KnownTransactions  # a large import that is rarely needed
 
             self._known = KnownTransactions(self.log_dir)
             for error in self._known.problems:
@@ -195,7 +197,7 @@ def _tell(results: list[PartitionTransactions], holders: _Holders) -> None:
     last = {tuple(lines): place for place, lines in enumerate(ended_by)}
     for place, (found, txn) in enumerate(begun):
         _tell_open(found, txn, holders)
-        # What is open in many partitions ends in all of them by one command, which stands behind the last.
+        # One command ends a transaction in all of its partitions: print it after the last of them.
         if last[tuple(ended_by[place])] == place:
             for line in ended_by[place]:
                 emit(line)
@@ -223,11 +225,12 @@ def _tell_open(found: PartitionTransactions, txn: OpenTransaction, holders: _Hol
     if txn is found.open[0]:
         emit(f"  holds back from read_committed readers {held}, for {span(txn.age_ms)}")
     else:
-        emit(f"  would hold back {held}, were those before it ended")
+        emit(f"  would hold back {held}, if the earlier ones ended")
 
 
 def _how_to_end(partition: TopicPartition, txn: OpenTransaction, holders: _Holders) -> list[str]:
-    """The commands.  By the transactional id it ends in all partitions, if its coordinator has it under way."""
+    """Returns the commands that end a transaction. If its coordinator has it open, they use the transactional id, which
+    ends it in all partitions."""
     holder, is_its = holders.of(partition, txn)
     take_over = " --take-over" if holders.is_brokers else ""
     if holder is not None and is_its:

@@ -1,4 +1,4 @@
-"""`kafkalog transactions abort`: an open transaction ended offline, or the command of Kafka's tools that does it."""
+"""`kafkalog transactions abort`: aborts an open transaction offline, or prints the command of Kafka's tools for it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,28 @@ if TYPE_CHECKING:
 KAFKAS_TOOL = "kafka-transactions.sh --bootstrap-server HOST:9092"
 
 
-@click.command("abort", short_help="End an open transaction offline, by an abort.")
+@click.command(
+    "abort",
+    short_help="Abort an open transaction offline.",
+    epilog="\b\nFor example:\n  kafkalog transactions abort /var/kafka-logs orders-0 --start-offset 38",
+)
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--transactional-id", metavar="ID", help="The transaction of this transactional id.")
-@click.option("--producer-id", type=Number(0, LONG_MAX), metavar="N", help="The one of this producer id.")
-@click.option("--producer-epoch", type=Number(0, SHORT_MAX), metavar="E", help="And of this epoch.")
+@click.option("--transactional-id", metavar="ID", help="Abort the transaction of this transactional id.")
+@click.option("--producer-id", type=Number(0, LONG_MAX), metavar="N", help="Abort the transaction of this producer id.")
+@click.option(
+    "--producer-epoch", type=Number(0, SHORT_MAX), metavar="E", help="With --producer-id: only if it has this epoch."
+)
 @click.option(
     "--start-offset",
-    type=Number(0, LONG_MAX, instead="`kafkalog transactions` shows the first offset of what is open"),
+    type=Number(0, LONG_MAX, instead="`kafkalog transactions` shows the first offset of each open transaction"),
     metavar="OFFSET",
-    help="The one that begins there, in one partition.",
+    help="Abort the transaction that begins at this offset of one partition.",
 )
 @TAKE_OVER
-@click.option("--dry-run", is_flag=True, help="Only tell what would be ended; the default.")
-@click.option("--yes", is_flag=True, help="Do it.  It cannot be undone.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change; the default.")
+@click.option("--yes", is_flag=True, help="Make the change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: partitions.")
 def command(
     log_dir: str,
     partitions: tuple[str, ...],
@@ -52,39 +58,45 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """End an open transaction of LOG_DIR by an abort, without a broker: what it wrote to PARTITIONS (topic-0, a topic,
-    or a glob; default: wherever it is open) counts as aborted, and read_committed readers go on.
+    """Abort an open transaction of LOG_DIR, without a broker, so that read_committed readers can continue.
 
-    Which one is said by --transactional-id, by --producer-id, or by --start-offset and its partition, as
-    `kafkalog transactions` shows them.  One that its coordinator has under way (__transaction_state of the same
-    directory) ends as the coordinator ends it: in all of its partitions, its holder is fenced, and the id's state
-    becomes CompleteAbort.  Of any other the abort marker is written as kafka-transactions.sh has it written.
+    The records that it wrote to PARTITIONS (topic-0, a topic, or a glob; default: wherever it is open) count as
+    aborted. Select it by --transactional-id, by --producer-id, or by --start-offset and its partition, as `kafkalog
+    transactions` shows them.
 
-    Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  In the
-    directory of a Kafka broker it needs --take-over: other replicas of the partition do not get the marker, and a
-    broker that follows one of them cuts it off again.  On a running cluster Kafka's tool ends it everywhere; the
-    command is told.  A partition that cannot be read is told, and the plan is made without it (exit 1).
+    Without --yes the command only reports what it would do, and a broker may be running. With --yes it writes the abort
+    marker, which cannot be undone; the directory must not be in use (exit 3).
+
+    If the coordinator has the transaction open (__transaction_state of the same directory), it ends in all of its
+    partitions.  Its producer is fenced, and the state of the transactional id becomes CompleteAbort, as if the
+    coordinator had ended it. Otherwise only the abort marker is written, as by kafka-transactions.sh.
+
+    The directory of a Kafka broker needs --take-over. Other replicas of the partition do not get the marker, and a
+    broker that follows one of them truncates it again. On a running cluster use Kafka's tool instead, which ends the
+    transaction on all replicas; the command is printed.
+
+    A partition that cannot be read is reported and left out (exit 1).
     """
-    from kafkalog.toolbox.abort_transactions import abort, plan_abort  # much: who only looks does without
+    from kafkalog.toolbox.abort_transactions import abort, plan_abort  # a large import that --help does not need
 
     act = yes and not dry_run
     aimed = _aimed(transactional_id, producer_id, producer_epoch, start_offset)
     log_dir, found = locate(log_dir, partitions)
     chosen = without_metadata(found)
     if start_offset is not None and len(chosen) != 1:
-        raise Usage(f"--start-offset: found {some(map(str, chosen))}, expected the one partition that it is in")
+        raise Usage(f"--start-offset: found {some(map(str, chosen))}, expected the one partition of the transaction")
     plan = plan_abort(log_dir, chosen, aimed)
     is_brokers = is_of_cluster(log_dir, OS_FILES)
     if is_brokers:
         _note_risk(plan)
-    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
     stable = None
     if act:
         try:
             stable = abort(plan, take_over=take_over)
         except LogDirLockedException as error:
             if is_brokers:
-                error.hint = f"{error.hint}; the running broker ends it by the command above"
+                error.hint = f"{error.hint}; on the running broker use the command above"
             raise
     _tell_abort(plan, stable, as_json, "--take-over --yes" if is_brokers and not take_over else "--yes")
     tell_findings(plan.unread, as_json=as_json)
@@ -101,10 +113,10 @@ def _aimed(
     if len(found) != 1:
         raise Usage(
             f"found {' and '.join(found) or 'none'}, expected one of {', '.join(given)} (`kafkalog transactions` shows "
-            "which there are)"
+            "the open transactions)"
         )
     if producer_epoch is not None and producer_id is None:
-        raise Usage("--producer-epoch: expected --producer-id beside it")
+        raise Usage("--producer-epoch: expected --producer-id with it")
     return Aimed(transactional_id, producer_id, producer_epoch, start_offset)
 
 
@@ -113,12 +125,10 @@ def _note_risk(plan: Abort) -> None:
 
     others = other_replicas(plan.log_dir, plan.partitions)
     if others == []:
-        risk = "its cluster's metadata knows no other replica"
+        risk = "its cluster's metadata has no other replica"
     else:
         nodes = "" if others is None else f" (nodes {', '.join(map(str, others))})"
-        risk = (
-            f"other replicas{nodes} do not get what is written here, and a broker that follows one of them cuts it off"
-        )
+        risk = f"other replicas{nodes} do not get this marker, and a broker that follows one of them truncates it again"
     note(f"note: {plan.log_dir} is a Kafka broker's: {risk}")
     holder = plan.holder if plan.coordinated is not None else None
     for partition in plan.partitions[:1] if holder else plan.alone:
@@ -158,11 +168,12 @@ def _tell_abort(plan: Abort, stable: dict[TopicPartition, int] | None, as_json: 
         becomes = "has become" if is_done else "would become"
         emit(f"transactional id {holder.transactional_id!r}: {holder.state} {becomes} CompleteAbort")
     for partition in plan.gone:
-        note(f"note: {partition} is left out: its topic is deleted")
+        note(f"note: {partition} is left out: its topic was deleted")
 
 
 def kafkas_command(partition: TopicPartition, start_offset: int, holder: TransactionOf | None) -> str:
-    """Of Kafka's tools.  What a coordinator has under way only the coordinator may end, in all partitions."""
+    """Returns the command of Kafka's tools. A transaction that a coordinator has open must be ended by it, in all
+    partitions."""
     if holder is not None:
         return f"{KAFKAS_TOOL} forceTerminateTransaction --transactionalId {shlex.quote(holder.transactional_id)}"
     topic, number = partition

@@ -1,4 +1,4 @@
-"""`kafkalog verify`: is this log directory whole, and if not, what is wrong where."""
+"""`kafkalog verify`: checks a log directory for damage, and says what is wrong where."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
 from kafkalog.cli.choosing import tell_missing
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     locate,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from kafkalog._face.missing import Missing
 
 
-@click.command("verify", short_help="Check every batch and every index entry.")
+@click.command("verify", short_help="Check every batch and index entry for damage.")
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option(
@@ -48,24 +49,45 @@ if TYPE_CHECKING:
     type=LocalPath(),
     multiple=True,
     metavar="DIR",
-    help="Another directory of the same store or broker (log.dirs): what it has is not missing; once for each.",
+    help="Another log directory of the same store or broker (log.dirs).  Repeatable.",
 )
-@click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
-@click.option("--json", "as_json", is_flag=True, help="JSON: findings, topics that lost records, a summary.")
-@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@click.option("--deep", is_flag=True, help="Also decode every record; check sequences, transactions and epochs.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines: findings, topics that lost records, a summary."
+)
+@click.option("--progress", is_flag=True, help="Show progress even if stderr is not a terminal.")
 @utc_option
 @both_tiers
 def command(
     log_dir: str, partitions: tuple[str, ...], others: tuple[str, ...], deep: bool, as_json: bool, progress: bool
 ) -> int:
-    """Check LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): every batch, index entry, small file.
+    """Check every batch, index entry and small file of LOG_DIR, or only of the named PARTITIONS (topic-0, a topic, or a
+    glob).
 
-    Each line of the damage map has file, first byte, end, and what is wrong.  Works beside a running broker, whose
-    last batches may then be half written.  With --remote the tier's copies are checked, too, of segments that the disk
-    has as well (these are counted once).  It ends with a table of what is lost of each topic: records at most, ranges
-    of offsets, and between which times, by the batches and time indexes around the damage.  Exit 0 when all is well,
-    1 with findings.  A partition of which no folder is there is told as missing, and is no finding: it may be on
-    another disk (--log-dir).
+    The command changes nothing, takes no lock, and works while a broker is running; its last batches may then be half
+    written.
+
+    \b
+    Output, in this order:
+      findings      one line each: file, first byte, end, and what is wrong
+      lost records  a table with one row for each topic that lost records
+      summary       how many partitions, segments, batches and records
+                    were checked
+
+    \b
+    Columns of the table of lost records:
+      LOST OF TOPIC  the topic
+      PARTITIONS     how many of its partitions lost records
+      RANGES         how many ranges of offsets were lost
+      RECORDS        how many records were lost, at most
+      BYTES          the size of the damaged part
+      FROM, TO       the times between which they were written, from
+                     batches and time indexes around the damage
+
+    With --remote the tier's copies are checked too, also those of segments that are on disk (these are counted once).
+
+    Exit 0 if nothing is wrong, 1 with findings. A partition without a directory is reported as missing, but is not a
+    finding, because it may be on another disk: name that with --log-dir.
     """
     if others:
         places = log_dirs_at([log_dir, *others])
@@ -98,9 +120,9 @@ def print_report(
     by_place: Mapping[str, Report] | None = None,
     missing: Sequence[Missing] = (),
 ) -> int:
-    """Findings, notes, what is lost of each topic, and a summary; the exit code.  `by_place`: the report of each
-    directory of this machine that was looked at; then the command that helps next is named, too.  `missing`: partitions
-    that no directory has, which were told."""
+    """Prints findings, notes, the loss of each topic, and a summary; returns the exit code. `by_place` has the report
+    of each local directory; if given, the command that helps next is suggested. `missing` has the partitions that no
+    directory has, which were reported before."""
     tell_findings(report.findings, report.notes, as_json=as_json)
     print_losses(report.lost, as_json=as_json)
     if as_json:
@@ -118,9 +140,9 @@ def print_report(
             }
         )
     else:
-        verdict = paint("clean", "green") if report.ok else paint(f"{len(report.findings)} findings", "red")
+        verdict = paint("clean", "green") if report.ok else paint(counted(len(report.findings), "finding"), "red")
         if missing:
-            verdict += ", but for what is missing" if report.ok else ", beside what is missing"
+            verdict += ", except for what is missing" if report.ok else ", in addition to what is missing"
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.batches} batches, "
             f"{report.records} records, {_shown.size(report.bytes)}"
@@ -135,12 +157,12 @@ def _note_next(report: Report, log_dir: str) -> None:
     others = [finding.path for finding in report.findings if not is_of_gap_alone(finding)]
     logs = [path for path in others if path.endswith(names.LOG_FILE_SUFFIX)]
     damaged = {lost.partition for lost in report.lost if lost.path not in gaps} | set(map(_partition, logs))
-    if damaged:  # a rebuilt index no longer tells what the log has lost
+    if damaged:  # reindex would delete the trace of the loss
         note_next_of("salvage", log_dir, damaged, "NEW_DIR")
         return
     if gaps:
         note(
-            f"note: nothing in {log_dir} has the offsets that are in no segment: a backup (`kafkalog restore`) or a "
+            f"note: {log_dir} does not have the offsets between its segments: a backup (`kafkalog restore`) or a "
             "replica may have them"
         )
     indexes = [finding.path for finding in report.findings if names.is_index_file(finding.path)]

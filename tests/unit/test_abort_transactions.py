@@ -229,7 +229,7 @@ def test_partitions_that_are_away(run: Run, crashed: Path) -> None:
     [
         ([], "found none, expected one of --transactional-id, --producer-id, --start-offset"),
         (["--producer-id", "1", "--start-offset", "1"], "found --producer-id and --start-offset, expected one of"),
-        (["--transactional-id", "x", "--producer-epoch", "1"], "--producer-epoch: expected --producer-id beside it"),
+        (["--transactional-id", "x", "--producer-epoch", "1"], "--producer-epoch: expected --producer-id with it"),
         (["--transactional-id", "x"], "the transactional id 'x' was never used in this directory (the directory has no transactional ids)"),
         (["--producer-id", "77"], "no transaction of producer id 77 is open in t-0"),
         (["--producer-id", "-1"], "-1 is not in the range"),
@@ -297,7 +297,7 @@ def test_a_brokers_directory(run: Run, hanging: Path) -> None:
     kafkas = "kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic t --partition 0 --start-offset 1"
     told = run(*argv)
     assert told.code == CLEAN
-    assert "is a Kafka broker's: other replicas do not get what is written here" in told.err
+    assert "is a Kafka broker's: other replicas do not get this marker" in told.err
     assert kafkas in told.err
     assert told.lines[0].endswith(": would be aborted (--take-over --yes does it)")
     assert run(*argv, "--take-over").lines[0].endswith(": would be aborted (--yes does it)")

@@ -263,11 +263,11 @@ def test_dump_tells_damage(run: Any, log_dir: str) -> None:
         (["cat", "{dir}", "t-0", "-f", "%q"], 2, "unknown %q"),
         (["cat", "{dir}", "t-0", "-n", "-1"], 2, "-1"),
         (["append", "{dir}", "t-0", "--compression", "brotli"], 2, "unknown codec 'brotli'"),
-        (["append", "{dir}", "t-9"], 2, "did you mean t-0?; --create makes it"),
+        (["append", "{dir}", "t-9"], 2, "did you mean t-0?; --create creates it"),
         (["append", "{dir}", "t-0", "-X", "segment.bytes=x"], 2, "segment.bytes"),
         (["append", "{dir}", "t-0", "-X", "segment.byte=5"], 2, "segment.bytes"),
         (["dump", "{dir}/nothing.log"], 2, "not found"),
-        (["dump", "{dir}/t-0"], 2, "found a folder"),
+        (["dump", "{dir}/t-0"], 2, "found a directory"),
         (["dump"], 2, "no file given"),
         (["frobnicate"], 2, "no command 'frobnicate'"),
         (["verify", "{dir}", "--what"], 2, "--what"),
@@ -334,15 +334,15 @@ REFUSED_LINES = [
     ('{"payload":"x","a":1}', "unknown field 'a'"),
     ("{}", "found no field, expected one of value"),
     ('{"key":"k"}', "found key, expected one of value"),
-    ('{"payload":"x","payload":"y"}', "'payload' is there twice"),
+    ('{"payload":"x","payload":"y"}', "'payload' occurs twice"),
     ('{"payload":"x","value":"y"}', "found value and payload, expected one of"),
     ('{"payload":"x","payload_base64":"eA=="}', "found payload and payload_base64"),
     ('{"payload":"x","key":"a","key_base64":"eA=="}', "found key and key_base64"),
-    ('{"payload_base64":"?"}', "payload_base64 is no base64"),
-    ('{"payload_base64":null}', "payload_base64 is no base64"),
-    ('{"payload_base64":5}', "payload_base64 is no base64"),
+    ('{"payload_base64":"?"}', "payload_base64 is not base64"),
+    ('{"payload_base64":null}', "payload_base64 is not base64"),
+    ('{"payload_base64":5}', "payload_base64 is not base64"),
     ('{"payload":"\\ud800"}', "UTF-8"),
-    ('{"payload":NaN}', "NaN is no number of JSON"),
+    ('{"payload":NaN}', "NaN is not a number in JSON"),
     ('{"payload":' + "[" * 100_000, "JSON"),
     ('{"payload":"x","ts":1.5}', "ts is 1.5"),
     ('{"payload":"x","ts":true}', "ts is True"),
@@ -358,9 +358,9 @@ REFUSED_LINES = [
     ("[1]", "found an array, expected an object"),
     ('"text"', "found text, expected an object"),
     ("null", "found null"),
-    ("not json", "no JSON"),
-    ('{"payload":', "no JSON"),
-    ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "no UTF-8 (byte 0 is 0xff)"),
+    ("not json", "not JSON"),
+    ('{"payload":', "not JSON"),
+    ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "not UTF-8 (byte 0 is 0xff)"),
 ]
 
 
@@ -406,9 +406,9 @@ def test_append_takes_every_field_that_help_names(run: Any, log_dir: str) -> Non
 def test_append_says_which_line_is_no_utf8(run: Any, log_dir: str, line: bytes) -> None:
     result = run("append", log_dir, "t-0", "--json", stdin=b'{"payload":"first"}\n' + line + b"\n")
     assert result.code == 2
-    assert "line 2 of stdin: no " in result.err
+    assert "line 2 of stdin: not " in result.err
     assert "utf-" not in result.err
-    assert ("no UTF-8 (byte " in result.err) == (line[:1] != b"{" or b"\xe9" in line)
+    assert ("not UTF-8 (byte " in result.err) == (line[:1] != b"{" or b"\xe9" in line)
     assert run("append", log_dir, "t-0", "--json", stdin=b'\xef\xbb\xbf{"payload":"with a mark"}\n').code == 0
 
 

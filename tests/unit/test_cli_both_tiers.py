@@ -245,8 +245,8 @@ def test_salvage_tells_of_the_tier(run: Run, places: tuple[str, str, int], tmp_p
     let_go(store, tier)
     result = run("salvage", store, str(tmp_path / "saved"))
     assert result.code == 0
-    assert "the remote tier has what lies before (orders-0 below " in result.err
-    assert "`kafkalog tier restore` brings it to a directory" in result.err
+    assert "the remote tier has earlier offsets (orders-0 below " in result.err
+    assert "`kafkalog tier restore` restores it to a directory" in result.err
     for place in (tier, f"file://{tier}", "s3://bucket/prefix"):
         refused = run("salvage", place, str(tmp_path / "other"))
         assert (refused.code, "first `kafkalog tier restore`" in refused.err) == (2, True), refused.err

@@ -123,7 +123,7 @@ def test_what_was_deleted_before_it_was_read_is_told(run: Run, root: Path) -> No
         assert log is not None
         log.delete_records(7)
     result = run("cursors", root, "--group", "billing")
-    said = "its next offset 4 was deleted; the log starts at 7, 3 offsets are gone for it"
+    said = "its next offset 4 was deleted; the log starts at 7, so 3 offsets are lost for it"
     assert f"note: billing: orders-0: {said}" in result.err
     assert result.err.count("was deleted") == 1
     assert result.lines[1].split()[3:6] == ["4", "10", "6"]  # Kafka's lag
@@ -154,7 +154,7 @@ def test_a_topic_that_has_the_name_of_a_group(run: Run, root: Path) -> None:
     for more in ([], ["--json"]):
         result = run("cursors", root, "billing", *more)
         assert (result.code, result.lines) == (0, [])
-        assert "no cursors into the topic billing; a group has this name, too: --group billing lists" in result.err
+        assert "no cursors into the topic billing; but a group has this name: --group billing lists" in result.err
     assert "too: --group" not in run("cursors", root, "--group", "billing", "--topic", "billing").err
 
 
@@ -162,12 +162,12 @@ def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
     argv = ("cursors", root, "--group", "biling", "--topic", "orders", "--to-earliest")
     told = run(*argv)
     assert told.code == 0
-    new = "note: group 'biling' is new: nothing has been committed for it"
-    assert f"{new}; did you mean billing?  --new-group --yes makes it" in told.err
+    new = "note: group 'biling' is new: it has no committed offsets"
+    assert f"{new}; did you mean billing?  --new-group --yes creates it" in told.err
     assert told.lines[-1] == "in all: 2 offsets of 1 groups would be set (--new-group --yes does it)"
     refused = run(*argv, "--yes")
     assert (refused.code, refused.lines) == (2, [])
-    assert "--group biling: found no such group, and billing, nearly of this name: nothing is changed" in refused.err
+    assert "--group biling: found no such group, but billing with a similar name: nothing is changed" in refused.err
     assert "--new-group makes biling" in refused.err
     assert "no group 'biling'" in run("cursors", root, "--group", "biling").err
     assert "did you mean" not in run(*argv, "--new-group").err
@@ -178,7 +178,10 @@ def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
     assert (far.code, "group 'zzz' is new" in far.err) == (0, True)
     argv = ("cursors", root, "--group", "billing", "--topic", "orders", "--to-earliest")
     assert "is new" not in run(*argv, "--yes").err
-    assert "--new-group: expected what is to change" in run("cursors", root, "--group", "billing", "--new-group").err
+    assert (
+        "--new-group: expected an option that changes offsets"
+        in run("cursors", root, "--group", "billing", "--new-group").err
+    )
 
 
 def test_a_reset_ends_no_transaction(run: Run, tmp_path: Path) -> None:
@@ -207,7 +210,7 @@ def test_execute_is_yes_as_in_kafkas_tool(run: Run, root: Path) -> None:
     with kafkalog.open(root, read_only=True) as store:
         assert {each.offset for each in store.committed("reader").values()} == {0}
     told = run(*argv[:-2], "--to-datetime", "42").err
-    assert "'42' is no time, expected 2026-11-21T09:00:00Z or @1700000000000" in told
+    assert "'42' is not a time, expected 2026-11-21T09:00:00Z or @1700000000000" in told
 
 
 def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
@@ -296,7 +299,7 @@ def test_an_export_is_read_again(run: Run, root: Path, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     path.write_bytes(both.octets)
     result = run("cursors", root, "--all-groups", "--from-file", path, "--yes")
-    assert (result.code, result.err) == (0, f"note: {path} does not name audit, busy, copy: left alone\n")
+    assert (result.code, result.err) == (0, f"note: {path} does not name audit, busy, copy: not changed\n")
     rows = [line.split()[:4] for line in run("cursors", root, "--topic", "orders").rows]
     assert rows == [
         [name, "orders", number, at] for name in ("billing", "copy") for number, at in (("0", "4"), ("1", "0"))
@@ -312,7 +315,7 @@ def test_members_refuse_unless_they_are_gone(run: Run, root: Path) -> None:
     assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "4"
     result = run(*asked, "--all-groups")
     assert result.code == 1
-    assert "group 'busy' is left alone" in result.err
+    assert "group 'busy' is not changed" in result.err
     assert run("cursors", root, "--topic", "orders:0", "--group", "billing").lines[1].split()[3] == "10"
     assert run(*asked, "--group", "busy", "--members-gone").code == 0
     row = run("cursors", root, "--group", "busy").lines[1].split()
@@ -358,15 +361,15 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         ("--group g --topic orders --from-file f", "found --from-file and a scope"),
         ("--group g --from-file nowhere.csv", "nowhere.csv: no such file"),
         ("--group g --delete --to-latest", "expected one of setting offsets"),
-        ("--group g --delete --topic orders", "--delete takes away whole groups"),
+        ("--group g --delete --topic orders", "--delete deletes whole groups"),
         ("--group g --delete-offsets", "expected one --group and --topic"),
         ("--group g --group h --delete-offsets --topic orders", "expected one --group"),
         ("--delete", "no group given"),
-        ("--group billing --yes", "--yes: expected what is to change"),
-        ("--members-gone", "--members-gone: expected what is to change"),
-        ("--all-topics", "--all-topics: expected what is to change"),
-        ("--all-groups", "--all-groups: expected what is to change"),
-        ("--export", "--export: expected what is to be set"),
+        ("--group billing --yes", "--yes: expected an option that changes offsets"),
+        ("--members-gone", "--members-gone: expected an option that changes offsets"),
+        ("--all-topics", "--all-topics: expected an option that changes offsets"),
+        ("--all-groups", "--all-groups: expected an option that changes offsets"),
+        ("--export", "--export: expected options that set offsets"),
         ("--group g --topic orders --to-latest --export --json", "--export and --json"),
         ("--group g --topic orders:x --to-latest", "found 'orders:x'"),
         ("--group g --topic :1 --to-latest", "found ':1'"),
@@ -379,10 +382,10 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         ("--group g --topic orders --shift-by 1", "no offset is committed, so it cannot be shifted"),
         ("--group g --topic orders --to-offset -1", "--to-offset"),
         ("--group g --topic orders --by-duration 1h", "--by-duration: found '1h'"),
-        ("--group g --topic orders --to-datetime yesterday", "'yesterday' is no time"),
+        ("--group g --topic orders --to-datetime yesterday", "'yesterday' is not a time"),
         ("--group nobody --delete", "no group 'nobody'"),
         ("--group biling --delete", "did you mean billing?"),
-        ("billing", "found a group in the place of a topic, expected --group billing"),
+        ("billing", "found a group instead of a topic, expected --group billing"),
         ("ordrs", "no topic or partition 'ordrs'"),
         ("ordrs", "did you mean orders?"),
         ("--topic ordrs", "did you mean orders?"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 import kafkalog
 from kafkalog._face.missing import whole_topics
 from kafkalog._face.named import names_of_partition, names_partition, names_topic, say_which
-from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.cli.app import CLEAN, FINDINGS, USAGE, cli, one_line
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.errors import KafkalogError
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
@@ -155,12 +157,12 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("describe --jsn x", "Did you mean"),
         ("cat x --start 5", "No such option '--start'. Did you mean --from? (see kafkalog cat --help)"),
         ("latest x --end 5", "No such option '--end'. Did you mean --until?"),
-        ("cat x --isolation read_committed", "Did you mean --committed (which is read_committed)?"),
+        ("cat x --isolation read_committed", "Did you mean --committed (isolation level read_committed)?"),
         ("cat x --key_prefix a", "Did you mean --key-prefix?"),
-        ("cat x --on_damage skip", "Did you mean --skip-damage (which is on_damage='skip')?"),
+        ("cat x --on_damage skip", "Did you mean --skip-damage (on_damage='skip' in Python)?"),
         ("export x --limit 5 --to y", "Did you mean --last?"),
-        ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints what it names"),
-        ("export x --by day --to y", "No such option '--by': it splits by partitions"),
+        ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints the fields that it names"),
+        ("export x --by day --to y", "No such option '--by': it writes a file per partition"),
         (
             "cat --from @1793232000 x",
             "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from @1793232000000",
@@ -179,7 +181,7 @@ def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
     [
         (
             "cat logs --partitions orders-0",
-            "'--partitions': found 'orders-0', expected a whole number; partitions stand ",
+            "'--partitions': found 'orders-0', expected a whole number; to name partitions write ",
         ),
         ("transactions abort logs --start-offset abc", "'--start-offset': found 'abc', expected a whole number; "),
         ("cat logs -n 1.5", "'-n' / '--limit': found '1.5', expected a whole number (see kafkalog cat --help)"),
@@ -187,18 +189,18 @@ def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
         ("transactions abort logs --start-offset " + "9" * 30, "is not in the range 0<=x<=9223372036854775807."),
         (
             "cat lgs",
-            "lgs: not found, expected a Kafka log directory (the folder that holds topic-0 ...); did you mean log",
+            "lgs: not found, expected a Kafka log directory (the directory that holds topic-0 ...); did you mean log",
         ),
-        ("cat far", "far: not found, expected a Kafka log directory (the folder that holds topic-0 ...)\n"),
+        ("cat far", "far: not found, expected a Kafka log directory (the directory that holds topic-0 ...)\n"),
         ("cat file", "file: found a file"),
         ("topics lgs", "did you mean logs?"),
         ("cat deep/lgs", "deep/lgs: not found, expected a Kafka log directory"),
         ("cat deep/dtaa", "did you mean deep/data?"),
         (
             "move logs/t-0 disk2",
-            "disk2: not found, expected a Kafka log directory (an empty folder is enough: mkdir disk2)",
+            "disk2: not found, expected a Kafka log directory (an empty directory is enough: mkdir disk2)",
         ),
-        ("move logs/t-0 lgos", "(an empty folder is enough: mkdir lgos); did you mean logs?"),
+        ("move logs/t-0 lgos", "(an empty directory is enough: mkdir lgos); did you mean logs?"),
         ("retain logs --config x", "x: no such file, expected a broker's server.properties"),
     ],
 )
@@ -338,7 +340,7 @@ def test_one_more_directory_is_no_topic(run: Run, tmp_path: Path) -> None:
         kafkalog.open_log(tmp_path / name, "orders-0").close()
     for command in ("verify", "recover", "describe", "cat"):
         result = run(command, tmp_path / "one", tmp_path / "two")
-        assert (result.code, f"{tmp_path / 'two'}: found a directory behind" in result.err) == (2, True), command
+        assert (result.code, f"{tmp_path / 'two'}: found a directory after" in result.err) == (2, True), command
         result = run(command, tmp_path / "one", tmp_path / "twoo")
         assert (result.code, "and no directory of that name" in result.err) == (2, True), command
     result = run("verify", tmp_path / "one", "order")
@@ -394,4 +396,34 @@ def test_an_export_that_matches_nothing_says_so(run: Run, log_dir: Path, tmp_pat
     assert "nothing matched" not in run(*asked).err
     told = run(*asked, "--header", "source:app")
     assert told.code == CLEAN  # a name may have a colon
-    assert "note: --header 'source:app' is a name; a value stands behind '=': --header source=app" in told.err
+    assert "note: --header 'source:app' is taken as a name; write a value after '=': --header source=app" in told.err
+
+
+SHARED_OPTIONS = (
+    *("--topic", "--from", "--key", "--grep", "--where", "--header", "--partitions", "--skip-damage", "--committed"),
+    *("--dry-run", "--yes", "--take-over", "--progress", "--utc", "--deep", "--roll", "--only", "--config", "-X"),
+    *("--remote-option", "--layout", "--prefix", "--key-pair", "--topic-id", "--log-dir", "--from-start"),
+)
+
+
+def test_an_option_has_one_help_text() -> None:
+    own = {("cursors", "--topic"), ("cursors", "--committed"), ("spark export", "--skip-damage")}
+    found: dict[str, set[str]] = {}
+    contexts = [click.Context(cli, info_name="kafkalog")]
+    for ctx in contexts:
+        if isinstance(ctx.command, click.Group):
+            names = [(name, ctx.command.get_command(ctx, name)) for name in ctx.command.list_commands(ctx)]
+            contexts += [click.Context(command, info_name=name, parent=ctx) for name, command in names if command]
+        for param in ctx.command.params:
+            for option in set(param.opts) & set(SHARED_OPTIONS) if isinstance(param, click.Option) else ():
+                if (ctx.command_path.removeprefix("kafkalog "), option) not in own:
+                    found.setdefault(option, set()).add(param.help or "")
+    assert set(found) == set(SHARED_OPTIONS)
+    assert {option: texts for option, texts in found.items() if len(texts) > 1} == {}
+
+
+def test_hints_name_options() -> None:
+    error = KafkalogError("no", hint='on_damage="truncate" cuts; read_only=True reads; create=True makes it')
+    assert one_line(error) == "no (`kafkalog recover --yes` cuts; a command that only reads reads; --create makes it)"
+    error = KafkalogError("no", hint='kafkalog.open(..., remote="s3://bucket/prefix") reads both')
+    assert one_line(error) == "no (--remote s3://bucket/prefix reads both)"

@@ -147,7 +147,7 @@ def test_whole_segments_of_another_store_stay(run: Run, tmp_path: Path) -> None:
     }
     told = run(*orphans, "--yes")
     assert (told.code, sorted(path for path in tier.rglob("*") if path.is_file())) == (1, before)
-    assert f"{len(found)} whole segments stay" in told.err
+    assert f"{len(found)} complete segments are kept" in told.err
     assert run(*orphans, "--yes", "--older-than", "-1").code == 2
     assert run(*orphans, "--yes", "--whole").code == 1
     assert len(list(tier.rglob("*.log"))) == copied
@@ -244,7 +244,7 @@ def partly(tmp_path: Path) -> tuple[str, str, int]:
 def test_a_tiered_directory_read_without_its_tier_is_noted(run: Run, partly: tuple[str, str, int], line: str) -> None:
     store, tier, first = partly
     result = run(*(part.format(store) for part in line.split()))
-    assert result.err.count(f"(orders-0 below {first}); --remote reads it, too") == 1, result.err
+    assert result.err.count(f"(orders-0 below {first}); --remote reads it too") == 1, result.err
     assert "--remote" not in run(*(part.format(store) for part in line.split()), "--remote", tier).err
 
 
@@ -278,7 +278,7 @@ def test_explain_tells_what_the_disk_of_a_tiered_partition_keeps(run: Run, partl
     assert "local.retention.bytes keeps 100000" in result.out
     assert "delete-records" not in result.out
     result = run("explain", f"{store}/orders-0", "-X", "local.retention.ms=1", "-X", "retention.ms=-1")
-    assert "goes with the next pass after it was copied: older than local.retention.ms" in result.out
+    assert "will be deleted by the next pass after it was copied: older than local.retention.ms" in result.out
     result = run("explain", f"{store}/orders-0", "-X", "remote.log.copy.disable=true", "-X", "retention.bytes=1000000")
     assert "tiered: offsets below" in result.out
     assert "  size: without it" in result.out
@@ -468,10 +468,10 @@ def test_a_folder_that_is_a_tier_opens(folders: Path, monkeypatch: pytest.Monkey
         ("tier list {store}", "--remote"),
         ("tier list {here}/nosuch", "not found"),
         ("tier list {here}/nosuch --remote {tier}", "not found"),
-        ("tier list memory://x --remote {tier}", "beside memory://x"),
+        ("tier list memory://x --remote {tier}", "and memory://x"),
         ("tier list {store} --remote {here}/nosuch", "found no segments"),
         ("tier copy {here}/nosuch --remote {tier}", "nosuch: not found, expected a Kafka log directory"),
-        ("tier copy {aiven} --remote {tier}", "found a remote tier, expected the log directory"),
+        ("tier copy {aiven} --remote {tier}", "found a remote tier, expected a log directory"),
         ("tier restore {store} {here}/target", "found no remote tier, expected one"),
         ("tier restore {here}/nosuch {here}/target", "nosuch: not found, expected a remote tier"),
     ],

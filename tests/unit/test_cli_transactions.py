@@ -75,7 +75,7 @@ def test_open_committed_aborted(run: Run, tmp_path: Path) -> None:
             f"  to end it: kafkalog transactions abort {tmp_path} t-0 --start-offset {first}",
         ]
         assert text.lines[3].startswith("t-0: open for 1.0 min: producer")
-        assert text.lines[4] == "  would hold back 1 records of others and its own 1, were those before it ended"
+        assert text.lines[4] == "  would hold back 1 records of others and its own 1, if the earlier ones ended"
         assert text.lines[5:] == [
             f"t-0: 3 committed, 2 aborted, 2 open, 1 hanging; last stable offset {first}, 4 offsets before the end"
         ]
@@ -124,7 +124,7 @@ def test_damage_is_told(run: Run, tmp_path: Path) -> None:
     result = run("transactions", tmp_path)
     assert result.code == FINDINGS
     assert f"{path}: a bad CRC at byte" in result.err
-    assert "may have ended behind it" in result.err
+    assert "may have ended after it" in result.err
 
 
 def test_directories_of_real_kafkas(run: Run, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_reading_committed_records_tells_where_a_transaction_is_open(run: Run, t
         with store.transaction("biller") as txn:
             txn.append("t", b"open", partition=0)
             topic.append(b"behind", partition=0)
-            told = "note: t-0: read up to 1, where a transaction is open; 2 offsets lie behind it"
+            told = "note: t-0: read up to 1, where a transaction is open; 2 offsets after it were not read"
             for argv in (["cat", root, "t"], ["export", root, "t", "--to", tmp_path / "t.jsonl", "--force"]):
                 result = run(*argv, "--committed")
                 assert (result.code, result.err.count("transaction is open")) == (CLEAN, 1)

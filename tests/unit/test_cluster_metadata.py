@@ -484,7 +484,7 @@ def brokers(tmp_path: Path) -> Path:
 
 def test_explain_says_where_each_setting_comes_from(brokers: Path, run: Run) -> None:
     out = run("explain", brokers / "compacted-0").out
-    assert "cleanup.policy=compact (set by the topic), retention.ms=604800000 (guessed default)" in out
+    assert "cleanup.policy=compact (set by the topic), retention.ms=604800000 (7.0 d, guessed default)" in out
     assert "retention.bytes=9 (dynamic)" in out
     result = run("explain", brokers / "kept-0", "--json")
     summary = json.loads(result.lines[-1])
@@ -496,15 +496,15 @@ def test_explain_says_where_each_setting_comes_from(brokers: Path, run: Run) -> 
     properties = brokers / "server.properties"
     properties.write_text("log.retention.hours=2\n")
     result = run("explain", brokers / "kept-0", "--config", properties)
-    assert "cleanup.policy=delete (default), retention.ms=7200000 (server.properties)" in result.out
+    assert "cleanup.policy=delete (default), retention.ms=7200000 (2.0 h, server.properties)" in result.out
     assert result.err == ""
-    assert "retention.ms=604800000 (guessed default)" in run("explain", brokers / "other-0").out
+    assert "retention.ms=604800000 (7.0 d, guessed default)" in run("explain", brokers / "other-0").out
 
 
 def test_retain_goes_by_the_clusters_rules(brokers: Path, run: Run) -> None:
     result = run("retain", brokers / "orders-0")
     assert result.code == 0
-    assert "retention.ms=1000 (set by the topic), retention.bytes=9 (dynamic)" in result.out
+    assert "retention.ms=1000 (1.0 s, set by the topic), retention.bytes=9 (dynamic)" in result.out
     result = run("retain", brokers / "other-0")
     assert (result.code, "no rule given" in result.err) == (2, True)
     assert "the cluster's metadata does not have it" in result.err
@@ -526,7 +526,10 @@ def test_compact_takes_the_clusters_policy(brokers: Path, run: Run) -> None:
 
 
 def test_describe_and_topics(brokers: Path, run: Run) -> None:
-    assert "orders: cleanup.policy=delete (guessed default), retention.ms=1000 (set by" in run("describe", brokers).out
+    assert (
+        "orders: cleanup.policy=delete (guessed default), retention.ms=1000 (1.0 s, set by"
+        in run("describe", brokers).out
+    )
     entry = json.loads(run("describe", brokers, "orders-0", "--json").lines[0])
     assert (entry["config"]["retention.ms"], entry["sources"]["retention.ms"]) == (1000, "set by the topic")
     assert "1 of 4" in run("topics", brokers).out
@@ -548,7 +551,7 @@ def test_append_takes_a_brokers_directory_over_when_it_is_asked_to(brokers: Path
 def test_a_setting_where_a_file_is_expected(brokers: Path, run: Run) -> None:
     result = run("explain", brokers / "orders-0", "--config", "retention.ms=5")
     assert result.code == 2
-    assert "expected a server.properties; -X retention.ms=5 sets a topic's setting" in result.err
+    assert "expected a server.properties file; to give a topic setting write -X retention.ms=5" in result.err
 
 
 def test_the_controllers_log_is_left_alone_by_every_command(brokers: Path, run: Run, tmp_path: Path) -> None:
@@ -557,7 +560,7 @@ def test_the_controllers_log_is_left_alone_by_every_command(brokers: Path, run: 
     for argv in (["recover", brokers, "--from-start"], ["reindex", brokers]):
         result = run(*argv, "--yes")
         assert result.code in (0, 1), result.err
-        assert "__cluster_metadata-0 is left alone" in result.err
+        assert "__cluster_metadata-0 is skipped" in result.err
     (tmp_path / "target").mkdir()
     result = run("move", folder, tmp_path / "target", "--yes")
     assert (result.code, "controllers" in result.err) == (2, True)

@@ -633,7 +633,7 @@ def test_command_with_json(run: Run, here: Path, tmp_path: Path) -> None:
         (["{here}", "{here}", "x*"], "no topic or partition matches"),
         (["{here}", "{here}x"], "not found"),
         (["{here}"], "Missing argument 'OTHER'"),
-        (["{here}/t-0", "{here}/u-0"], "are two"),
+        (["{here}/t-0", "{here}/u-0"], "are different"),
     ],
 )
 def test_command_with_a_slip(run: Run, here: Path, argv: list[str], said: str) -> None:

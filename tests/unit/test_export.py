@@ -266,7 +266,7 @@ def test_nothing_is_replaced_unasked(run: Run, log_dir: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        (["--to", "{tmp}/x.xlsx"], "no format ends so, expected .parquet, .arrow, .csv, .jsonl"),
+        (["--to", "{tmp}/x.xlsx"], "unknown suffix, expected .parquet, .arrow, .csv, .jsonl"),
         (["--to", "{tmp}/x", "--format", "avro"], "unknown format 'avro'"),
         (["--to", "{tmp}/x.csv", "--codec", "zstd"], "csv does not support the compression 'zstd'"),
         (["--to", "{tmp}/x.parquet", "--codec", "brotlix"], "it has gzip, lz4, none, snappy, zstd"),

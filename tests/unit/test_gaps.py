@@ -189,7 +189,7 @@ def test_reindex_leaves_the_index_that_tells_a_loss(shop: Path, run: Run) -> Non
     for words in ([], ["--yes"]):
         result = run("reindex", shop, *words)
         assert result.code == 1
-        assert f"{STEM}.log: ends before batches that its index names, records are lost" in result.out
+        assert f"{STEM}.log: ends before batches that its index names, so records are lost" in result.out
     assert (shop / "orders-1" / f"{STEM}.index").read_bytes() == before
     assert [each.records for each in verify(shop).lost] == [10]
     assert run("reindex", shop, "--yes", "--forget-lost").code == 0
@@ -258,7 +258,7 @@ def test_recover_tells_what_is_gone_before_the_sign_of_it_goes(shop: Path, run: 
         assert done.code == 1
         assert f"offsets {40 - records} to 39 are in no segment" in done.out
         assert ("with it the evidence of the loss" in done.out) is (damage is remove_log)
-        assert f"{records} of these records were gone before" in done.out.splitlines()[-1]
+        assert f"{records} of these records were missing before" in done.out.splitlines()[-1]
         table = next(line for line in done.out.splitlines() if line.startswith("orders "))
         told.append(table)
         assert f"up to {records}" in table

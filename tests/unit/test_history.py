@@ -139,7 +139,7 @@ def test_a_key_tells_its_partition(run: Run, tmp_path: Path) -> None:
     assert len(run("history", "customer-7", tmp_path).lines) == 3
     result = run("history", "customer-7", tmp_path, "--partitions", 3)
     assert [line.split("\t")[0] for line in result.lines] == [f"t-{home}"]
-    assert f"looked only in t-{home}" in result.err
+    assert f"read only t-{home}" in result.err
     result = run("history", "absent", tmp_path, "t", "--partitions", 3)
     assert (result.code, result.out) == (CLEAN, "")
     assert "another partitioner" in result.err

@@ -472,7 +472,7 @@ def test_lines_and_json(run: Run, log_dir: Path) -> None:
     wanted = [record for partition in range(2) for record in alive(there(log_dir, partition))]
     assert result.octets == b"".join(record.key + b"\t" + record.value + b"\n" for record in wanted)
     assert result.err.splitlines() == [
-        f"note: t-{partition}: left out, for they have no key: 5 records" for partition in range(2)
+        f"note: t-{partition}: left out 5 records without a key" for partition in range(2)
     ]
     result = run("latest", log_dir / "t-1", "-f", "%t %p %o %k\\n")
     assert result.lines == [f"t 1 {record.offset} {record.key.decode()}" for record in alive(there(log_dir, 1))]
@@ -552,7 +552,7 @@ def test_a_file_of_which_conditions_take_all(tmp_path: Path, run: Run, kind: str
 @pytest.mark.parametrize(
     ("argv", "hint"),
     [
-        (["--to", "x.txt"], "no format ends so"),
+        (["--to", "x.txt"], "unknown suffix"),
         (["--to", "x.parquet", "--json"], "one of them"),
         (["--to", "x.parquet", "-f", "%s"], "one of them"),
         (["--force"], "expected --to"),
@@ -561,7 +561,7 @@ def test_a_file_of_which_conditions_take_all(tmp_path: Path, run: Run, kind: str
         (["--to", "x.parquet", "--codec", "rar"], "does not support the compression"),
         (["-f", "%q"], "unknown %q"),
         (["--until", "yesterday"], "neither an offset nor a time"),
-        (["--memory", "much"], "no size"),
+        (["--memory", "much"], "is not a size"),
         (["--memory", "1000"], "memory_bytes"),
         (["u"], "no topic or partition"),
         (["--json", "extra-1"], "no topic or partition"),

@@ -176,7 +176,7 @@ def test_verify_says_clean_but_for_what_is_missing(cut: tuple[Path, int], run: R
     path, number = cut
     done = run("verify", path)
     assert f"found no directory of t-{number}" in done.err
-    assert done.out.splitlines()[-1].startswith("clean, but for what is missing: 4 partitions, ")
+    assert done.out.splitlines()[-1].startswith("clean, except for what is missing: 4 partitions, ")
     assert json.loads(run("verify", path, "--json").out.splitlines()[-1])["missing"] == [f"t-{number}"]
     assert run("verify", path, "other").out.startswith("clean: 1 partitions, ")
 
@@ -188,7 +188,7 @@ def test_verify_takes_several_disks(tmp_path: Path, run: Run) -> None:
         for number in range(ROWS):
             made.topic("t").append(b"%d" % number, partition=number % 4)
     for one, other in (disks, disks[::-1]):
-        assert "clean, but for what is missing: 2 partitions" in run("verify", one).out
+        assert "clean, except for what is missing: 2 partitions" in run("verify", one).out
         done = run("verify", one, "--log-dir", other)
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith("clean: 4 partitions, ")

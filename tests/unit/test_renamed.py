@@ -190,7 +190,7 @@ def test_a_bare_manager(tmp_path: Path, bare: bool) -> None:
 def test_cat_to(log_dir: str, run: Run) -> None:
     found = run("cat", log_dir, "orders-0", "--to", "2")
     assert found.out == "value-0\nvalue-1\n"
-    assert found.err == f"note: --to goes with kafkalog {GONE_WITH}: write --until\n"
+    assert found.err == f"note: kafkalog {GONE_WITH} removes --to: write --until\n"
     both = run("cat", log_dir, "orders-0", "--to", "2", "--until", "3")
     assert both.code == 2
     assert "found both --to and --until" in both.err

@@ -200,14 +200,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (summary["kind"], summary["goes"], summary["config"]["retention.bytes"]) == ("summary", len(segments), 0)
     assert invoke(["explain", str(root / "orders-0")]) == 0
     out, err = capsys.readouterr()
-    assert "stays until" in out
+    assert "kept until" in out
     assert "guessed: cleanup.policy, retention.ms, retention.bytes" in err
-    assert "retention.ms=604800000 (guessed default)" in out
+    assert "retention.ms=604800000 (7.0 d, guessed default)" in out
     properties = root.parent / "server.properties"
     properties.write_text("log.retention.hours=24\n")
     assert invoke(["explain", str(root / "orders-0"), "--config", str(properties)]) == 0
     out, err = capsys.readouterr()
-    assert "retention.ms=86400000 (server.properties, unless the topic sets it)" in out
+    assert "retention.ms=86400000 (1.0 d, server.properties, unless the topic sets it)" in out
     assert "cleanup.policy=delete (guessed default)" in out
     assert "the topic may have others: cleanup.policy, retention.ms, retention.bytes: no settings are stored" in err
     assert "--config" not in err
@@ -263,4 +263,4 @@ def test_retain_and_explain_show_one_size(tmp_path: Path, run: Run) -> None:
     for lines in (retained.lines, explained.lines):
         [line] = [line for line in lines if "00000000000000000000.log" in line]
         assert f"  {size} B " in line
-    assert "B on disk) would go" in retained.lines[0]
+    assert "B on disk) would be deleted" in retained.lines[0]

@@ -159,4 +159,4 @@ def test_what_went_is_told_when_the_end_fails(root: str, run: Run, monkeypatch: 
     for base in gone:
         assert f"{base:020}.log" in result.out
     assert f"t-0: {len(gone)} segments" in result.out
-    assert f"not all is done: {len(gone)} segments of 1 partitions are deleted" in result.err
+    assert f"not complete: {len(gone)} segments of 1 partitions were deleted" in result.err

@@ -200,7 +200,7 @@ def test_list_tells_of_an_object_of_another_size(run: Run, both: tuple[str, Path
     assert result.code == 1
     (row,) = [line for line in result.lines if "wrong size" in line]
     assert log.stem[21:] in row
-    assert f"its log's object has 500 bytes, expected the {size} that were copied" in result.err
+    assert f"the object of its log has 500 bytes, expected the {size} that were copied" in result.err
     rows = map(json.loads, run("tier", "list", store, "--remote", str(tier), "--json").lines)
     assert [row["copiedBytes"] for row in rows if row["id"] == log.stem[21:]] == [size]
 
@@ -230,7 +230,7 @@ def test_an_object_of_aivens_layout_has_the_size_that_its_manifest_says(
     for number, place in enumerate(([url], [str(store), "--remote", url])):
         listed = run("tier", "list", *place)  # no key is wanted for that
         assert listed.code == 1
-        assert f"orders-0 {int(name[:20])} {segment_id}: its log's object has {sizes}" in listed.err
+        assert f"orders-0 {int(name[:20])} {segment_id}: the object of its log has {sizes}" in listed.err
         assert [line.split()[-1] for line in listed.lines if "wrong size" in line] in ([segment_id], ["-"])
         rows = map(json.loads, run("tier", "list", *place, "--json").lines)
         assert {row["id"]: row["copiedBytes"] for row in rows if row["copiedBytes"]} == {segment_id: len(whole)}
@@ -303,7 +303,7 @@ def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) ->
     before = sorted(tier.rglob("*"))
     result = run("tier", "orphans", store, "--remote", str(tier), "--older-than", "0", "--yes")
     assert (result.code, result.out) == (0, "")
-    assert "1 segments lack objects: they are no orphans" in result.err
+    assert "1 segments lack objects: these are not orphans" in result.err
     assert sorted(tier.rglob("*")) == before
 
 

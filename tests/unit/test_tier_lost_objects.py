@@ -76,7 +76,7 @@ def test_it_is_no_orphan(run: Run, tmp_path: Path, layout: str, suffix: str) -> 
     for place in ((str(tier),), (store, "--remote", str(tier))):
         result = run("tier", "orphans", *place, "--yes", "--older-than", "0")
         assert (result.code, result.out) == (0, "")
-        assert "1 segments lack objects: they are no orphans" in result.err
+        assert "1 segments lack objects: these are not orphans" in result.err
         assert files_of(tier) == before
 
 
@@ -91,7 +91,7 @@ def test_verify_and_list_name_the_object(run: Run, tmp_path: Path, layout: str, 
         shown = run("tier", "list", *place)
         assert shown.code == 1
         assert sum("incomplete" in line for line in shown.lines) == 1
-        assert f"it lost its {suffix}" in shown.err
+        assert f"missing objects: {suffix}" in shown.err
         rows = map(json.loads, run("tier", "list", *place, "--json").lines)
         assert [row["lacks"] for row in rows if row.get("lacks")] == [[suffix]]
 

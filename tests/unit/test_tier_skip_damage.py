@@ -84,7 +84,7 @@ def test_a_chunk_that_is_damaged_is_passed_over(
     begin = range(len(starts))[chunk] * 500
     lost = offsets(tmp_path / "store" / "orders-0" / f"{found.base_offset:020d}.log", range(begin, begin + 500))
     refused = run("export", url, "orders-0", "--to", str(tmp_path / "out.jsonl"), *options)
-    assert (refused.code, "(--skip-damage goes on behind it" in refused.err) == (3, True), refused.err
+    assert (refused.code, "(--skip-damage continues after it" in refused.err) == (3, True), refused.err
     code, there, told = exported(run, url, tmp_path / "out.jsonl", *options)
     assert (code, there) == (1, [offset for offset in range(COPIED) if offset not in lost]), told
     assert f"{log} at byte {starts[chunk]}: " in caplog.text

@@ -106,7 +106,7 @@ def test_recover_names_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert print_all(results, False, False, [], "/logs") == 1
     told = capsys.readouterr().err
-    assert "`kafkalog reindex /logs --yes orders-1` makes the index anew" in told
+    assert "`kafkalog reindex /logs --yes orders-1` creates the index again" in told
     assert "next: kafkalog reindex /logs --yes orders-1\n" in told
     assert "next: kafkalog salvage /logs NEW_DIR orders-2\n" in told
 
