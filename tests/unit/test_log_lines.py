@@ -169,7 +169,7 @@ def test_a_recovery(kit: Kit, records: list[logging.LogRecord]) -> None:
     kit.open(clean=False, recovery_point=16)
     assert check(records, "t-0", kit.root) == {"kafkalog.log", "kafkalog.segment"}
     text = "\n".join(record.getMessage() for record in records)
-    for said in ("no offset index", "orphaned", "Found invalid messages", "cut ", "deleting 0"):
+    for said in ("no offset index", "orphaned", "Found invalid messages", "truncated ", "deleting 0"):
         assert said in text, said
 
 
