@@ -123,7 +123,7 @@ def test_a_local_object_that_became_shorter_is_named(tmp_path: Path, monkeypatch
         return file
 
     monkeypatch.setattr(files.storage, "open_local", cut)
-    with pytest.raises(KafkaStorageException, match="found 500 bytes, expected") as caught:
+    with pytest.raises(KafkaStorageException, match="the file has 500 bytes, expected") as caught:
         tiering.restore(files, str(tmp_path / "target"), [ORDERS])
     assert str(caught.value.path).endswith(".log")
     assert not (tmp_path / "target" / "orders-0").exists()

@@ -76,7 +76,7 @@ class ChunkIndex(NamedTuple):
             size, last = number_in(index, "transformedChunkSize"), number_in(index, "finalTransformedChunkSize")
             if last > _most(chunk, log) or (count > 1 and not 0 < size <= _most(chunk, log)):
                 raise ValueError(
-                    f"chunks of {size} bytes, and {last} at the end, exceed the limit for {chunk} bytes of the log"
+                    f"chunks of {size} bytes, and {last} at the end, are not possible for {chunk} bytes of the log"
                 )
             starts: Sequence[int] = range(0, count * size, size) if size else range(count)
             return cls(chunk, log, starts, max(0, count - 1) * size + last)
@@ -93,7 +93,7 @@ class ChunkIndex(NamedTuple):
         sizes = decode_sizes(data)
         if min(sizes, default=0) < 0 or max(sizes, default=0) > _most(chunk, log):
             raise ValueError(
-                f"chunks of {min(sizes)} to {max(sizes)} bytes exceed the limit for {chunk} bytes of the log"
+                f"chunks of {min(sizes)} to {max(sizes)} bytes are not possible for {chunk} bytes of the log"
             )
         ends = array("q", accumulate(sizes, initial=0))
         return cls(chunk, log, ends[:-1], ends[-1])

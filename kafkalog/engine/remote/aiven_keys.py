@@ -125,7 +125,7 @@ class KeyRing:
             raise RemoteStorageException(
                 f"its data key was wrapped by the key pair {name!r}, which was not given",
                 path=shown,
-                hint="also give this pair: with encryption=, or --key-pair on the command line",
+                hint="also give this pair: with encryption=, or on the command line with --key-pair",
             )
         try:
             key = private.decrypt(base64.b64decode(wrapped, validate=True))

@@ -53,7 +53,7 @@ def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:
     found = layout_of(objects, prefix)
     if found is None:  # nothing was copied yet, or retention deleted everything
         return
-    behind = f" after the prefix {prefix!r}" if prefix else ""
+    behind = f" below the prefix {prefix!r}" if prefix else ""
     raise IllegalArgumentException(
         f"layout: found no segments{behind} in the layout {layout!r}, but a tier in the layout {found!r}",
         path=objects.url,
@@ -101,7 +101,7 @@ def check_others(objects: Objects, prefix: str) -> None:
     """Raises IllegalArgumentException if there are other things than a tier: they may be one with another prefix."""
     others = _others(objects)
     if others:
-        behind = f" after the prefix {prefix!r}" if prefix else ""
+        behind = f" below the prefix {prefix!r}" if prefix else ""
         below = _below(objects, others)
         seen = ", ".join(others) if below is None else f"a tier, {below}"
         raise IllegalArgumentException(
@@ -129,12 +129,12 @@ def _below(objects: Objects, others: Iterable[str]) -> str | None:
 
 
 def _nothing(objects: Objects, prefix: str) -> IllegalArgumentException:
-    behind = f" after the prefix {prefix!r}" if prefix else ""
+    behind = f" below the prefix {prefix!r}" if prefix else ""
     others = _others(objects)
     below = _below(objects, others)
     there, hint = (
         "",
-        "expected objects as LocalTieredStorage or Aiven's plugin names them, after the given prefix",
+        "expected objects as LocalTieredStorage or Aiven's plugin names them, below the given prefix",
     )
     if below is not None:
         there, hint = f", but a tier below it, {below}", f"give that address: {below}"

@@ -68,7 +68,7 @@ class TieredFiles(ReadOnlyFiles):
         if remote is None or not self.remote.exists(remote):
             return None
         folder, name = os.path.split(path)
-        if remote.count("/") == self.remote.root.count("/") + 1:  # a partition's folder
+        if remote.count("/") == self.remote.root.count("/") + 1:  # a partition's directory
             return remote if folder == self._dirs[0] and not self._is_elsewhere(name) else None
         began = self._began.get(folder)
         if began is not None and name[:20].isdecimal() and int(name[:20]) < began:
