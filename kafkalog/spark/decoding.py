@@ -70,7 +70,7 @@ def from_registry(
         A column with the decoded values.  If Spark lacks the module for the format, selecting it fails.
 
     Raises:
-        IllegalArgumentException: An argument is not valid, a map or directory lacks a wanted id, or there are no schemas.
+        IllegalArgumentException: An argument is not valid, or a map or directory lacks a wanted id.
         NoSuchFileException: The directory of the schemas does not exist.
         KafkaStorageException: The directory cannot be read.
         RemoteResourceNotFoundException: The registry does not have an id or a subject.
