@@ -70,9 +70,11 @@ def from_registry(
         A column with the decoded values.  If Spark lacks the module for the format, selecting it fails.
 
     Raises:
-        IllegalArgumentException: An argument is not valid, no schema has a wanted id, or a directory has no schemas.
+        IllegalArgumentException: An argument is not valid, or a map or directory lacks a wanted id.
         NoSuchFileException: The directory of the schemas does not exist.
-        KafkaStorageException: The directory cannot be read, or the registry does not answer.
+        KafkaStorageException: The directory cannot be read.
+        RemoteResourceNotFoundException: The registry does not have an id or a subject.
+        RemoteStorageException: The registry does not answer, or refuses access.
 
     Example:
         Decode the topic `orders` with all versions of its schema:

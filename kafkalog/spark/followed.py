@@ -46,7 +46,7 @@ class FollowedPartitions:
         self._told: set[str] = set()  # warnings that were logged
         self._remade: set[TopicPartition] = set()  # their topic was recreated
         self._copies = Copies(options, streaming=True)
-        self._folder_times: dict[TopicPartition, tuple[str, int]] = {}  # of copies, when their topic id was read
+        self._folder_times: dict[TopicPartition, tuple[str, int]] = {}  # when the topic id of a copy was read
         self._glances = Glances(options.paths)  # not for copies, whose visible end depends on other files
         self._ends: Offsets = {}  # the ends at the last look
         self.views: dict[TopicPartition, PartitionView] = {}

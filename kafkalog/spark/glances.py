@@ -9,10 +9,10 @@ A row counts only if its times were `RESTS_MS` old when the last look began, sin
 whole-second times the age is longer.  A partition is checked again if its view cannot vouch for the row: if there is
 room after the last batch, or if files changed during the look.
 
-The module also keeps what a look depends on as a whole: the names in the log directory that may be partitions, the
-files that say which topics exist, and the checkpoint of log start offsets.  If one of the first two changes, everything
-is checked; in the checkpoint, only changed lines count.  Object stores, tiers and mounts have no such call.  Does not
-depend on pyspark; not thread-safe.
+A look as a whole depends on three more things, which are kept too.  They are the names in the log directory that may be
+partitions, the files that say which topics exist, and the checkpoint of log start offsets.  If one of the first two
+changes, everything is checked; in the checkpoint, only changed lines count.  Object stores, tiers and mounts have no
+such call.  Does not depend on pyspark; not thread-safe.
 """
 
 from __future__ import annotations

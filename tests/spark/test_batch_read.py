@@ -79,9 +79,9 @@ def test_columns_are_those_that_are_listed(spark: Any, log_dir: str) -> None:
 def test_columns_are_checked(spark: Any, log_dir: str) -> None:
     with pytest.raises(Exception, match=r"there is no column 'vlaue'.*expected key, value, topic"):
         read(spark, log_dir, columns="vlaue").load()
-    with pytest.raises(Exception, match="expected names, each once"):
+    with pytest.raises(Exception, match="expected names with commas between them, each once"):
         read(spark, log_dir, columns="key,key").load()
-    with pytest.raises(Exception, match="option columns is key, the schema has offset"):
+    with pytest.raises(Exception, match="option columns is key, but the schema has offset"):
         read(spark, log_dir, columns="key").schema("offset long").load().count()
 
 

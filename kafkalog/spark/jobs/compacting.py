@@ -74,7 +74,8 @@ def compact(
         be) removed, by reason.  `held` says why the other records stay; `error` says what is wrong.
 
     Raises:
-        IllegalArgumentException, ConfigException: A setting is not valid; nothing was changed.
+        IllegalArgumentException: An argument is not valid; nothing was changed.
+        ConfigException: A setting is not valid; nothing was changed.
         LogDirLockedException: Another process holds a directory.  With `act` each directory is held until its
             partitions are done.
         UnknownTopicOrPartitionException: No directory has a topic or partition with a given name.

@@ -69,7 +69,8 @@ def verify(
 
     Raises:
         UnknownTopicOrPartitionException: No directory has a topic or partition with a given name.
-        NoSuchFileException, KafkaStorageException: A directory does not exist or cannot be read.
+        NoSuchFileException: A directory does not exist.
+        KafkaStorageException: A directory cannot be read.
         UnsupportedOperationException: The session is one of Spark Connect.
         KafkaException: The executors' Python has no kafkalog, or Spark ended the job.
 
