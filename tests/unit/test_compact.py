@@ -257,7 +257,7 @@ def test_policies(tmp_path: Path, run: Run) -> None:
     keyed(tmp_path, name=TopicPartition("u", 0))
     result = run("compact", tmp_path)
     assert result.code == 0
-    assert "t-0, u-0 are left alone: its cleanup.policy is unknown" in result.err
+    assert "t-0, u-0 are left alone: the cleanup.policy is unknown" in result.err
     result = run("compact", tmp_path / "t")
     assert result.code == 2
     assert "-X cleanup.policy=compact to set it" in result.err
