@@ -203,12 +203,12 @@ def test_topics_names_what_is_odd(root: Path, tmp_path: Path, run: Run) -> None:
     assert any("lost+found: the directory is not a partition's" in text for text in findings)
     assert any("t-1 is also in" in text for text in findings)
     summary = found[-1]
-    for part in ("-delete: a deleted", "-stray: a stray", "-future: a copy of u-1", "notes.txt: a file that is not"):
+    for part in ("-delete: a deleted", "-stray: a stray", "-future: a copy of u-1", "notes.txt: the file is not"):
         assert any(part in text for text in summary["notes"]), summary
     assert [each["internal"] for each in found if each["kind"] == "topic"] == [True, False, False]
     (root / "t-0" / "00000000000000000000.log").write_bytes(b"\x00\x00\x00\x00" * 40)
     code, found = run.json("topics", "--exact", root)
-    assert any("are no batches" in each.get("what", "") for each in found)
+    assert any("are not readable batches" in each.get("what", "") for each in found)
 
 
 @pytest.mark.parametrize(
@@ -529,7 +529,8 @@ def test_retain_deletes_of_a_compacted_topic_what_its_rules_delete(root: Path, r
     assert set(told[-1]["skipped"]) == {"latest-0"}
     err = run("retain", root, "--yes")[2]
     assert (
-        "latest-0 is left alone: compacted: the oldest records may be the latest of their keys (`kafkalog compact`" in err
+        "latest-0 is left alone: compacted: the oldest records may be the latest of their keys (`kafkalog compact`"
+        in err
     )
     assert "if you name it with -X cleanup.policy=compact,delete" in err
     assert goes
