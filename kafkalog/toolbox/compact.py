@@ -108,7 +108,7 @@ def left_alone(
     for partition in partitions:
         config = settings.of(partition.topic)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            found[partition] = Reason("metadata", "it is the controller's log, which uses its own snapshots")
+            found[partition] = Reason("metadata", "the controller's log, which uses its own snapshots")
         elif is_copied(partition):
             found[partition] = Reason(
                 "tiered", "some of it was copied to a remote tier, and a compacted topic cannot be tiered"
@@ -117,7 +117,7 @@ def left_alone(
             trace = ", but a cleaner has compacted it before" if was_compacted(partition, checkpoints) else ""
             found[partition] = Reason(
                 "unknownPolicy",
-                f"its cleanup.policy is unknown ({settings.why_unknown(partition.topic)}){trace}: name the topic and "
+                f"the cleanup.policy is unknown ({settings.why_unknown(partition.topic)}){trace}: name the topic and "
                 "give -X cleanup.policy=compact to set it",
             )
         elif not config.compact:

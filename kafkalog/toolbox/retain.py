@@ -38,7 +38,7 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, w
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
 
-COMPACTED = "it is compacted, so its oldest records may be the latest of their keys"
+COMPACTED = "compacted: the oldest records may be the latest of their keys"
 COMPACTED_TOO = {  # by the rules, or not -> what to do instead
     True: "`kafkalog compact` makes it smaller; its rules also delete if you name it with "
     "-X cleanup.policy=compact,delete",
@@ -233,7 +233,7 @@ def _deletes(partition: TopicPartition, plan: Plan, settings: TopicSettings) -> 
     config = settings.of(partition.topic)
     if config.delete or config.compact:
         return True
-    plan.skipped[partition] = "its cleanup.policy is empty, so it keeps all records"
+    plan.skipped[partition] = "the cleanup.policy is empty, so all records are kept"
     return False
 
 
@@ -254,19 +254,19 @@ def _facts(
         if progress is not None:
             progress(1)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            plan.skipped[partition] = "it is the controller's log, which uses its own snapshots"
+            plan.skipped[partition] = "the controller's log, which uses its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
-            plan.skipped[partition] = "it is an internal topic of Kafka, whose oldest records are needed"
+            plan.skipped[partition] = "an internal topic of Kafka, whose oldest records are needed"
         elif not also_compacted and _is_kept_compacted(partition, settings, checkpoints, by_rules):
             plan.skipped[partition] = f"{COMPACTED} ({COMPACTED_TOO[by_rules]})"
         elif settings.of(partition.topic).remote_storage_enable or is_copied(partition):
             plan.skipped[partition] = (
-                "it is tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
+                "tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
                 "deletes the copied segments by local.retention.*"
             )
         elif not (also_compacted or named) and settings.is_of_cluster and not settings.knows(partition.topic):
             plan.skipped[partition] = (
-                f"its cleanup.policy is unknown ({settings.why_unknown(partition.topic)}): name the topic and give "
+                f"the cleanup.policy is unknown ({settings.why_unknown(partition.topic)}): name the topic and give "
                 "-X cleanup.policy=delete to set it"
             )
         else:

@@ -168,7 +168,7 @@ def test_compact_leaves_alone_what_nobody_said(spark: Any, jobs: Any, tmp_path: 
     root = two(tmp_path)
     rows = jobs.compact(spark, root, act=True).collect()
     assert [row.done for row in rows] == [False] * 3
-    assert "its cleanup.policy is unknown" in rows[0].held
+    assert "the cleanup.policy is unknown" in rows[0].held
 
 
 def test_compact_rolls_and_takes_a_map(spark: Any, jobs: Any, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_compaction_by_shuffle_is_one_pass_of_an_unbounded_map(
 
 def test_compaction_by_shuffle_is_for_compacted_partitions(spark: Any, jobs: Any, tmp_path: Path) -> None:
     root = two(tmp_path)
-    with pytest.raises(PolicyViolationException, match=r"its cleanup.policy is unknown"):
+    with pytest.raises(PolicyViolationException, match=r"the cleanup.policy is unknown"):
         jobs.compact_by_shuffle(spark, root, "t-0")
     with pytest.raises(kafkalog.errors.IllegalArgumentException, match="expected one"):
         jobs.compact_by_shuffle(spark, root, "t")

@@ -189,7 +189,9 @@ def test_an_abort_that_was_decided_is_carried_out(crashed: Path, monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             abort(plan)
     assert KnownTransactions(str(crashed)).by_id["job"].state == "PrepareAbort"
-    with pytest.raises(InvalidTxnStateException, match="has changed since the plan was made: its state is now PrepareAbort"):
+    with pytest.raises(
+        InvalidTxnStateException, match="has changed since the plan was made: its state is now PrepareAbort"
+    ):
         abort(plan)
     again = plan_abort(str(crashed), [TopicPartition("out", 0)], Aimed(transactional_id="job"))
     assert set(again.partitions) == set(plan.partitions)
@@ -208,7 +210,9 @@ def test_a_commit_that_was_decided_is_no_abort(crashed: Path, monkeypatch: pytes
     )
     monkeypatch.setattr(abort_transactions, "KnownTransactions", lambda *_, **__: read)
     for aimed in (Aimed(transactional_id="job"), Aimed(producer_id=metadata.producer_id)):
-        with pytest.raises(InvalidTxnStateException, match=r"is already committed \(PrepareCommit\) and cannot be aborted"):
+        with pytest.raises(
+            InvalidTxnStateException, match=r"is already committed \(PrepareCommit\) and cannot be aborted"
+        ):
             plan_abort(str(crashed), [TopicPartition("out", 0)], aimed)
 
 
@@ -230,10 +234,16 @@ def test_partitions_that_are_away(run: Run, crashed: Path) -> None:
         ([], "found none, expected one of --transactional-id, --producer-id, --start-offset"),
         (["--producer-id", "1", "--start-offset", "1"], "found --producer-id and --start-offset, expected one of"),
         (["--transactional-id", "x", "--producer-epoch", "1"], "--producer-epoch: expected --producer-id with it"),
-        (["--transactional-id", "x"], "the transactional id 'x' was never used in this directory (the directory has no transactional ids)"),
+        (
+            ["--transactional-id", "x"],
+            "the transactional id 'x' was never used in this directory (the directory has no transactional ids)",
+        ),
         (["--producer-id", "77"], "no transaction of producer id 77 is open in t-0"),
         (["--producer-id", "-1"], "-1 is not in the range"),
-        (["--start-offset", "2"], "no transaction that starts at offset 2 is open in t-0 (open transactions: t-0: producer"),
+        (
+            ["--start-offset", "2"],
+            "no transaction that starts at offset 2 is open in t-0 (open transactions: t-0: producer",
+        ),
         (["--start-offset", "x"], "found 'x', expected a whole number"),
     ],
 )

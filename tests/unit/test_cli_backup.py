@@ -142,7 +142,7 @@ def test_refusals_are_one_line(shop: Path, tmp_path: Path, run: Run) -> None:
         (("backup", tmp_path / "gone", "--to", tmp_path / "2"), "not found"),
         (("backup", shop, "--to", tmp_path / "2", "--base", tmp_path / "gone"), "the directory does not exist"),
         (("restore", tmp_path / "saved", tmp_path / "2"), f"the newest is {tmp_path / 'saved' / '1'}"),
-        (("restore", full, tmp_path / "2"), "found no manifest.json"),
+        (("restore", full, tmp_path / "2"), "there is no manifest.json"),
         (("restore", tmp_path / "saved" / "1", full), "the directory is not empty"),
         (("restore", tmp_path / "saved" / "1", tmp_path / "2", "nothing"), "no topic or partition 'nothing'"),
     ):

@@ -215,7 +215,10 @@ def test_execute_is_yes_as_in_kafkas_tool(run: Run, root: Path) -> None:
 
 def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
     result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-offset", "20261120")
-    assert "20261120 is after the log end, so the log end is used (for the day, use --to-datetime 2026-11-20)" in result.err
+    assert (
+        "20261120 is after the log end, so the log end is used (for the day, use --to-datetime 2026-11-20)"
+        in result.err
+    )
 
 
 def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_policies(tmp_path: Path, run: Run) -> None:
     keyed(tmp_path, name=TopicPartition("u", 0))
     result = run("compact", tmp_path)
     assert result.code == 0
-    assert "t-0, u-0 are skipped: its cleanup.policy is unknown" in result.err
+    assert "t-0, u-0 are skipped: the cleanup.policy is unknown" in result.err
     result = run("compact", tmp_path / "t")
     assert result.code == 2
     assert "-X cleanup.policy=compact to set it" in result.err
@@ -545,9 +545,11 @@ def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
     result = run(*line)
     assert "clean up to offset 0 (no checkpoint: never compacted)" in result.out
     assert "dirty, and due: 100 % of the log is dirty, more than min.cleanable.dirty.ratio" in result.out
-    assert f"uncleanable: `kafkalog compact {tmp_path}/t-0` tells" in result.out
+    assert f"uncleanable: `kafkalog compact {tmp_path}/t-0` shows" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1")
-    assert "dirty: 100 % of the log is dirty, and a cleaner compacts it above min.cleanable.dirty.ratio=1.0" in result.out
+    assert (
+        "dirty: 100 % of the log is dirty, and a cleaner compacts it above min.cleanable.dirty.ratio=1.0" in result.out
+    )
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1", "-X", "max.compaction.lag.ms=1000", "--json")
     *segments, summary = map(json.loads, result.lines)
     assert summary["compaction"]["isDue"] is True

@@ -196,7 +196,7 @@ def test_bytes_that_are_no_text(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "a.csv"
     result = run("export", root, "--to", target)
     assert result.code == USAGE
-    assert "the key of the record at offset 0 of t-0 is no UTF-8" in result.err
+    assert "the key of the record at offset 0 of t-0 is not UTF-8" in result.err
     assert "--base64" in result.err
     assert not target.exists()
     assert run("export", root, "--to", target, "--base64").code == CLEAN
@@ -269,7 +269,7 @@ def test_nothing_is_replaced_unasked(run: Run, log_dir: Path, tmp_path: Path) ->
         (["--to", "{tmp}/x.xlsx"], "unknown suffix, expected .parquet, .arrow, .csv, .jsonl"),
         (["--to", "{tmp}/x", "--format", "avro"], "unknown format 'avro'"),
         (["--to", "{tmp}/x.csv", "--codec", "zstd"], "csv does not support the compression 'zstd'"),
-        (["--to", "{tmp}/x.parquet", "--codec", "brotlix"], "it has gzip, lz4, none, snappy, zstd"),
+        (["--to", "{tmp}/x.parquet", "--codec", "brotlix"], "it supports gzip, lz4, none, snappy, zstd"),
         (["--to", "{tmp}/x.parquet", "--base64"], "parquet holds any bytes"),
         (["--to", "{tmp}/file", "--format", "csv"], "the target is an existing file"),
         ([], "--to"),

@@ -123,7 +123,7 @@ def test_a_first_segment_that_is_gone_is_told_by_the_epochs(shop: Path, tmp_path
     lose_first(shop)
     report = verify(shop)
     (finding,) = report.findings
-    assert finding.what.startswith("offsets 0 to 19 are in no segment: leader epochs begin at offset 0, and whoever")
+    assert finding.what.startswith("offsets 0 to 19 are in no segment: leader epochs begin at offset 0, and retention")
     assert [each.records for each in report.lost] == [20]
     assert salvage(shop, tmp_path / "new", {ORDERS_1: str(shop / "orders-1")}, files=FAST).ranges == report.lost
     assert list(map(str, backup(shop, tmp_path / "copy", files=FAST).findings)) == [str(finding)]

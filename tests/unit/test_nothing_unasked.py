@@ -80,7 +80,7 @@ def test_retain_goes_by_no_guess_of_the_policy(tmp_path: Path, run: Run) -> None
     before = sorted((tmp_path / "orders-0").glob("*.log"))
     for options in (["--target-free", "100TiB"], ["-X", "retention.ms=1000"]):
         done = run("retain", tmp_path, *options, "--yes")
-        assert "its cleanup.policy is unknown" in done.err
+        assert "the cleanup.policy is unknown" in done.err
     assert sorted((tmp_path / "orders-0").glob("*.log")) == before
     assert run("retain", tmp_path / "orders-0", "-X", "retention.ms=1000", "--yes").code == 0  # who names it knows it
     assert len(sorted((tmp_path / "orders-0").glob("*.log"))) < len(before)

@@ -236,11 +236,11 @@ def test_an_object_of_aivens_layout_has_the_size_that_its_manifest_says(
         assert {row["id"]: row["copiedBytes"] for row in rows if row["copiedBytes"]} == {segment_id: len(whole)}
         checked = run("tier", "verify", *place, *options)
         assert (checked.code, key in checked.lines[0]) == (1, True), checked.err
-        assert damage == "cut" or f"found {sizes}" in checked.lines[0]
+        assert damage == "cut" or f"{len(changed)} bytes" in checked.lines[0]
         target = tmp_path / f"target {number}"
         restored = run("tier", "restore", *place[:1], str(target), *place[1:], "--yes", *options)
         assert restored.code == 1, restored.err
-        (told,) = [line for line in restored.lines if f"found {sizes}; its object is " in line]
+        (told,) = [line for line in restored.lines if f"the object has {sizes}; its object is " in line]
         assert told.endswith(key)
         for path in (target / "orders-0").glob("*.log"):
             copied = (store / "orders-0" / path.name).read_bytes()
@@ -327,9 +327,9 @@ def test_an_emptied_index_of_a_long_log_is_noted(run: Run, tmp_path: Path) -> No
         for _ in range(5):
             large.append(b"x" * 60_000)
         opened.remote_log_manager.run_once()
-    assert "has no entry" not in run("verify", str(tier)).err
+    assert "it has no entries" not in run("verify", str(tier)).err
     path = min(tier.rglob("large-0-*/*.index"))
     os.truncate(path, 0)
     result = run("verify", str(tier))
     assert result.code == 0
-    assert f"{tier}/large-0/{path.name[:20]}.index: has no entry" in result.err
+    assert f"{tier}/large-0/{path.name[:20]}.index: it has no entries" in result.err

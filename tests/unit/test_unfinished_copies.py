@@ -75,7 +75,7 @@ def test_a_full_disk_is_told_with_what_is_missing(
     assert os.strerror(number) in text
     assert f"{KNOWN[command]} {'' if command == 'export' else 3}" in text
     assert "10.0 KiB are free at " in text
-    assert " more, or name a place on another disk; nothing of it is left there" in text
+    assert " more, or name a place on another disk; the unfinished copy was removed" in text
     assert [each for each in os.listdir(tmp_path) if "partial" in each] == []
     files.fault = None
     COPIES[command](shop, tmp_path / "new", files)

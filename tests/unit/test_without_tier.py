@@ -138,7 +138,11 @@ def test_a_log_whose_settings_say_so_is_moved(places: tuple[Path, Path], tmp_pat
         ("retain {}/orders-0 -X retention.bytes=1 -X remote.storage.enable=false --yes", 0, "is skipped: tiered"),
         ("retain {} --target-free 100TiB --yes", 1, "orders-0 is skipped: tiered"),
         ("delete-records {}/orders-0 --before 85 --yes", 2, "orders-0 is tiered"),
-        ("checkpoint set {}/log-start-offset-checkpoint orders-0 85 --yes", 2, "opened with the tier deletes there too"),
+        (
+            "checkpoint set {}/log-start-offset-checkpoint orders-0 85 --yes",
+            2,
+            "opened with the tier deletes there too",
+        ),
         ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "some of it was copied to a remote tier"),
     ],
 )
