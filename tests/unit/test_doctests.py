@@ -54,7 +54,7 @@ def test_an_example_runs(test: doctest.DocTest, tmp_path: Path, monkeypatch: pyt
             pytest.importorskip(package)
     told: list[str] = []
     globs: dict[str, Any] = {"kafkalog": kafkalog}
-    test.globs = globs  # those of the last run are cleared
+    test.globs = globs  # a run clears its names
     outcome = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append)
     assert (outcome.failed, "".join(told)) == (0, "")
 
