@@ -313,7 +313,7 @@ def test_a_brokers_directory(run: Run, hanging: Path) -> None:
     assert run(*argv, "--take-over").lines[0].endswith(": would be aborted (--yes does it)")
     refused = run(*argv, "--yes")
     assert refused.code == USAGE
-    assert "--take-over writes to it, in the place of its broker" in refused.err
+    assert "--take-over writes to it in place of its broker" in refused.err
     assert "read_only=True" not in refused.err
     assert "take_over=True" not in refused.err
     assert values(hanging) == [b"before"]
