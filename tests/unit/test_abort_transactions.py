@@ -189,7 +189,7 @@ def test_an_abort_that_was_decided_is_carried_out(crashed: Path, monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             abort(plan)
     assert KnownTransactions(str(crashed)).by_id["job"].state == "PrepareAbort"
-    with pytest.raises(InvalidTxnStateException, match="has changed since .*: its state is now PrepareAbort"):
+    with pytest.raises(InvalidTxnStateException, match=r"has changed since .*: its state is now PrepareAbort"):
         abort(plan)
     again = plan_abort(str(crashed), [TopicPartition("out", 0)], Aimed(transactional_id="job"))
     assert set(again.partitions) == set(plan.partitions)
