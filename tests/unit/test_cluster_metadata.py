@@ -522,7 +522,7 @@ def test_compact_takes_the_clusters_policy(brokers: Path, run: Run) -> None:
     assert "compacted-0" in result.out
     assert "cleanup.policy=compact (set by the topic), min.compaction.lag.ms=0 (guessed default)" in result.out
     for name, why in (("kept", "server.properties is not given"), ("other", "the cluster's metadata says nothing")):
-        assert re.search(rf"{name}-0.* left alone: nobody said its cleanup.policy \({why}", result.err)
+        assert re.search(rf"{name}-0.* skipped: nobody said its cleanup.policy \({why}", result.err)
 
 
 def test_describe_and_topics(brokers: Path, run: Run) -> None:
