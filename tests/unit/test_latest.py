@@ -512,8 +512,8 @@ def test_uncommitted(run: Run, log_dir: Path) -> None:
         txn.append(b"open", key=b"k1")
         result = run("latest", log_dir, "t-0", "-f", "%s\\n")
         assert "committed" in result.lines
-        assert f"nothing from offset {end} on counts" in result.err
-        assert f"nothing from offset {end}" not in run("latest", log_dir, "t-0", "--until", end).err
+        assert f"left out everything from offset {end} on" in result.err
+        assert f"left out everything from offset {end}" not in run("latest", log_dir, "t-0", "--until", end).err
         assert "open" in run("latest", log_dir, "t-0", "--uncommitted", "-f", "%s\\n").lines
         txn.abort()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.cli.console import counted
 from kafkalog.engine.remote.objects import Objects, Retries
 from kafkalog.toolbox import tiering
 from tests.unit.cli_kit import Run, run
@@ -55,7 +56,7 @@ def test_a_copy_in_the_tier_is_checked_beside_that_of_the_disk(
         0
     ]
     # What both have is counted once.
-    assert summary == clean.lines[-1].replace("clean", f"{len(findings)} findings")
+    assert summary == clean.lines[-1].replace("clean", counted(len(findings), "finding"))
     assert damage == "flipped" or len(findings) == 1
 
 
