@@ -13,16 +13,14 @@ from typing import Any
 
 import kafkalog
 
-SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
+KAFKA_LOGS = Path(__file__).parent / "kafka-logs"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
 
 
 @contextmanager
 def kafka_logs(place: Path) -> Iterator[None]:
-    """`kafka-logs/`: partitions that Apache Kafka 4.4.0 wrote."""
-    for scenario, name in (("append_basic", "foo-0"), ("compact_txn", "foo-0")):
-        target = place / "kafka-logs" / ("orders-0" if scenario == "append_basic" else "payments-0")
-        shutil.copytree(SCENARIOS / scenario / "final" / "logs" / name, target)
+    """`kafka-logs/`: the log directory of a web shop's broker, which was stopped; `record_kafka_logs.py` wrote it."""
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs")
     yield
 
 
@@ -45,3 +43,29 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
     session = local_session(place / "warehouse")
     yield {"spark": session}
     session.stop()
+
+
+@contextmanager
+def damaged_kafka_logs(place: Path) -> Iterator[None]:
+    """`kafka-logs/` as of `kafka_logs`, with one flipped byte in the middle of a closed segment of `orders-1`."""
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs")
+    log = place / "kafka-logs" / "orders-1" / "00000000000000000006.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0x01
+    log.write_bytes(data)
+    yield
+
+
+@contextmanager
+def crashed_kafka_logs(place: Path) -> Iterator[None]:
+    """`kafka-logs/` after a power failure: no marker of a clean stop, and a torn batch at the end of `orders-0`."""
+    logs = place / "kafka-logs"
+    shutil.copytree(KAFKA_LOGS, logs)
+    (logs / ".kafka_cleanshutdown").unlink()
+    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # what a roll has synced
+    lines = [f"{name[:-2]} {name[-1]} {offset}" for name, offset in last.items() if not name.startswith("__cluster")]
+    (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
+    log = logs / "orders-0" / f"{last['orders-0']:020}.log"
+    log.write_bytes(log.read_bytes()[:-30])
+    log.with_suffix(".timeindex").write_bytes(b"")
+    yield
