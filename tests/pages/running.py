@@ -25,6 +25,7 @@ from typing import Any
 from tests.pages.page import ROOT, Block, Page
 
 COMMAND_SECONDS_MAX = 120
+SHOWN_LINES_MAX = 12
 MARK = "\x1e"  # between the outputs of commands
 SET_UP = re.compile(
     r"(python3? -m )?pip install (-U |--upgrade )?(?P<packages>.+)|make (?P<target>[\w-]+)|git clone .*|cd .*"
@@ -142,7 +143,8 @@ def _run_python(block: Block, space: dict[str, Any], where: str) -> str:
                 if value is not None:
                     print(repr(value))
     except Exception as error:
-        raise Mismatch(f"{where}: {type(error).__name__}: {error}") from error
+        short = "\n".join(str(error).splitlines()[:SHOWN_LINES_MAX])  # Spark's have hundreds
+        raise Mismatch(f"{where}: {type(error).__name__}: {short}") from error
     return output.getvalue()
 
 

@@ -5,7 +5,9 @@ A function is a context manager that gets the directory.  Times in these logs ar
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +42,8 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
     """`spark`: a session that ends with the page.  Its JVM starts in the page's directory."""
     from tests.spark.session import local_session
 
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
     session = local_session(place / "warehouse")
     yield {"spark": session}
     session.stop()
