@@ -177,8 +177,8 @@ def _compaction_reason(
     if segment.end_offset <= state.first_dirty_offset:
         return Reason(
             "compacted",
-            f"it is compacted (clean up to offset {state.first_dirty_offset}): records with a later record of the "
-            "same key were removed",
+            f"compaction has processed it (clean up to offset {state.first_dirty_offset}): records with a later record "
+            "of the same key were removed",
         )
     compact = command("compact", os.path.join(log_dir, str(partition)))
     if state.is_due:
