@@ -19,18 +19,7 @@ from kafkalog.engine.files import lines
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
-DOCUMENTS = [
-    ROOT / "docs" / "explanation" / "format.md",
-    ROOT / "docs" / "how-to" / "backup.md",
-    ROOT / "docs" / "how-to" / "broker.md",
-    ROOT / "docs" / "how-to" / "full-disk.md",
-    ROOT / "docs" / "reference" / "json-lines.md",
-    ROOT / "docs" / "how-to" / "processes.md",
-    ROOT / "docs" / "how-to" / "tiered-storage.md",
-    ROOT / "ARCHITECTURE.md",
-    ROOT / "README.md",
-    *sorted((ROOT / "docs" / "internals").glob("*.md")),
-]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SYMBOL = re.compile(r"`(kafkalog(?:\.\w+)+)(?:\(\))?`")
 PATH = re.compile(r"`((?:kafkalog|tests|bench|docs)/[\w./-]*)`")
 LOGGERS = {f"kafkalog.{name}" for name in lines.NAMES}
