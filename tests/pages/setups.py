@@ -1,4 +1,4 @@
-"""What a page may assume: each function prepares the page's directory, and may give names to its Python blocks.
+"""Set-ups of pages: each function prepares the page's directory, and may give names to its Python blocks.
 
 A function is a context manager that gets the directory.  Times in these logs are fixed, so that outputs are too.
 """
@@ -22,7 +22,7 @@ MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
 @contextmanager
 def kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/`: the log directory of a web shop's broker, which was stopped; `record_kafka_logs.py` wrote it."""
-    shutil.copytree(KAFKA_LOGS, place / "kafka-logs")
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
     yield
 
 
@@ -52,7 +52,7 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
 @contextmanager
 def damaged_kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/` as of `kafka_logs`, with one flipped byte in the middle of a closed segment of `orders-1`."""
-    shutil.copytree(KAFKA_LOGS, place / "kafka-logs")
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
     log = place / "kafka-logs" / "orders-1" / "00000000000000000006.log"
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 0x01
@@ -64,9 +64,9 @@ def damaged_kafka_logs(place: Path) -> Iterator[None]:
 def crashed_kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/` after a power failure: no marker of a clean stop, and a torn batch at the end of `orders-0`."""
     logs = place / "kafka-logs"
-    shutil.copytree(KAFKA_LOGS, logs)
+    shutil.copytree(KAFKA_LOGS, logs, copy_function=shutil.copy)
     (logs / ".kafka_cleanshutdown").unlink()
-    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # what a roll has synced
+    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # a roll syncs all before it
     lines = [f"{name[:-2]} {name[-1]} {offset}" for name, offset in last.items() if not name.startswith("__cluster")]
     (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
     log = logs / "orders-0" / f"{last['orders-0']:020}.log"
