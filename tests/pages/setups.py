@@ -5,13 +5,19 @@ A function is a context manager that gets the directory.  Times in these logs ar
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import kafkalog
+from tests.pages.page import DOCS, ROOT, Page
 
 SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
@@ -45,3 +51,33 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
     session = local_session(place / "warehouse")
     yield {"spark": session}
     session.stop()
+
+
+@contextmanager
+def web_service(place: Path) -> Iterator[dict[str, Any]]:
+    """`wait_for`: waits until the service of the tutorial answers a path with a text in it, for a minute at most."""
+
+    def wait_for(path: str, text: str = "") -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:8765{path}") as answer:
+                    if text in answer.read().decode():
+                        return
+            except OSError:  # it does not listen yet, or answers 404
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(f"the service does not answer {path} with {text!r}")
+
+    yield {"wait_for": wait_for}
+
+
+@contextmanager
+def web_shop(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: the store that the tutorial's second part leaves, made by the programs that are on that page."""
+    for block in Page(DOCS / "tutorial" / "notebook.md").blocks:
+        if block.is_file:
+            (place / block.title).write_text(block.code)
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
+    yield {}
