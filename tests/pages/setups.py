@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import kafkalog
+from tests.pages.page import DOCS, ROOT, Page
 
 KAFKA_LOGS = Path(__file__).parent / "kafka-logs"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
@@ -73,3 +77,33 @@ def crashed_kafka_logs(place: Path) -> Iterator[None]:
     log.write_bytes(log.read_bytes()[:-30])
     log.with_suffix(".timeindex").write_bytes(b"")
     yield
+
+
+@contextmanager
+def web_service(place: Path) -> Iterator[dict[str, Any]]:
+    """`wait_for`: waits until the service of the tutorial answers a path with a text in it, for a minute at most."""
+
+    def wait_for(path: str, text: str = "") -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:8765{path}") as answer:
+                    if text in answer.read().decode():
+                        return
+            except OSError:  # it does not listen yet, or answers 404
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(f"the service does not answer {path} with {text!r}")
+
+    yield {"wait_for": wait_for}
+
+
+@contextmanager
+def web_shop(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: the store that the tutorial's second part leaves, made by the programs that are on that page."""
+    for block in Page(DOCS / "tutorial" / "notebook.md").blocks:
+        if block.is_file:
+            (place / block.title).write_text(block.code)
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
+    yield {}
