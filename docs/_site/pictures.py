@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from architecture_pictures import PICTURES as ARCHITECTURE
 from drawing import Picture
 
 PLACE = Path(__file__).parents[1] / "pictures"
@@ -38,7 +39,7 @@ def overview() -> Picture:
     return picture
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {"overview": overview}
+PICTURES: dict[str, Callable[[], Picture]] = {"overview": overview, **ARCHITECTURE}
 
 
 def main() -> None:

@@ -11,7 +11,17 @@ from tests.prose.ease import EASE_MIN, reading_ease
 from tests.prose.rules import WORDS_MAX, broken
 from tests.prose.text import ROOT, Sentence, files, sentences
 
-PLACES = ("kafkalog", "bench", "docs", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PLACES = (
+    "kafkalog",
+    "bench",
+    "docs",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+)
 EASY = [
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
