@@ -45,9 +45,11 @@ RATIO = "min.cleanable.dirty.ratio"
 
 
 class PassOptions(NamedTuple):
-    """Options of a compaction.  `cleaner` sets the memory.  With `rolls`, active segments with records are closed
-    first, so that they are compacted too.  `lasts` has the last offset of each key of one partition, if the caller has
-    found it already."""
+    """Options of a compaction.
+
+    `cleaner` sets the memory. With `rolls`, active segments with records are closed first, so that they are
+    compacted too. `lasts` has the last offset of each key of one partition, if the caller has found it already.
+    """
 
     cleaner: CleanerConfig = CleanerConfig(num_threads=1)
     rolls: bool = False
@@ -57,8 +59,11 @@ class PassOptions(NamedTuple):
 
 @dataclass
 class Compacted:
-    """The result for one partition.  `held` is what keeps the rest, or all of it, from being compacted.  `error` is
-    what is wrong with the partition, which then is unchanged except for completed passes."""
+    """The result for one partition.
+
+    `held` is what keeps the rest, or all of it, from being compacted. `error` is what is wrong with the partition,
+    which then is unchanged except for completed passes.
+    """
 
     partition: TopicPartition
     stats: CompactionStats | None = None
@@ -67,8 +72,10 @@ class Compacted:
 
     @property
     def expected_s(self) -> float:
-        """The expected seconds of the compaction, at the rate of the reading just now: writing takes as long as
-        reading."""
+        """The expected time of the compaction, in seconds.
+
+        It assumes that writing takes as long as the reading just before.
+        """
         if self.stats is None or not self.stats.bytes_read:
             return 0.0
         return self.stats.elapsed_s * (self.stats.bytes_read + self.stats.bytes_written) / self.stats.bytes_read

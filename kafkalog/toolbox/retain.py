@@ -109,7 +109,9 @@ def plan_by_rules(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """Plans which segments retention deletes by these settings.  Active segments always stay.
+    """Plans which segments retention deletes by these settings.
+
+    Active segments always stay.
 
     Args:
         log_dir: The log directory.
