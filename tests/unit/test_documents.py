@@ -42,9 +42,11 @@ def resolved(dotted: str) -> Any:
 
 
 def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    found = {(path.name, name) for path in DOCUMENTS for name in pattern.findall(path.read_text())}
+    """What the documents name, but for placeholders and for the old names that the changelog has."""
+    documents = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
+    found = {(path.name, name) for path in documents for name in pattern.findall(path.read_text())}
     assert found
-    return sorted(found)
+    return sorted((path, name) for path, name in found if "NAME" not in name)
 
 
 @pytest.mark.parametrize(("document", "dotted"), named(SYMBOL))
