@@ -63,7 +63,10 @@ def test_paths_exist(document: str, path: str) -> None:
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md"]  # which names what is deprecated or removed, too
+
+
+@pytest.mark.parametrize("document", LINKING, ids=[path.name for path in LINKING])
 def test_links_lead_somewhere(document: Path) -> None:
     for name, anchor in LINK.findall(document.read_text()):
         there = document.parent / name if name else document
