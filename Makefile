@@ -110,12 +110,13 @@ durations: $(VENV)/.built  ## measures how long each test file takes, for tests/
 planted: $(VENV)/.built  ## twenty faults in a copy of the package, one after the other: which does `make quick` miss?
 	$(PY) -m tests.planted
 
-lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
+lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint, and the rules of plain English with proselint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml $(subst /,.,$(basename $(wildcard kafkalog/_native/*/*.pyx)))
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint kafkalog/_native
+	$(PY) -m tests.prose
 
 conformance: $(VENV)/.built  ## every script on Apache Kafka 4.4.0 and on kafkalog, compared
 	$(PYTEST) tests/conformance $(PYTEST_FLAGS)

@@ -215,7 +215,7 @@ def _refuse_unused(ctx: click.Context) -> None:
         raise Usage(f"--remote: found {given['remote']} and another remote tier, expected a log directory with it")
     if given and _USED not in ctx.meta:
         options = " ".join(_OPTIONS[name] for name in _OPTIONS if given.get(name))
-        raise Usage(f"{options}: found no remote tier here, expected an address, a tier's folder, or --remote")
+        raise Usage(f"{options}: found no remote tier here, expected an address, a tier's directory, or --remote")
 
 
 def remote_options(command: C) -> C:

@@ -137,7 +137,7 @@ class _Followed:
                         show(record)
                         rate.count += 1
                 except UnknownTopicOrPartitionException:
-                    note(f"note: {name} was deleted")
+                    note(f"note: {name} no longer exists")
                     del self._views[name]
                     continue
                 self._views[name] = view, end

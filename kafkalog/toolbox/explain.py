@@ -70,8 +70,11 @@ class Explained:
 
 @dataclass
 class Explanation:
-    """The segments of a partition in order, and irregularities (`findings`).  `compaction` is set for a compacted log.
-    With `is_local`, only what stays on the disk is explained, of a log that continues in a remote tier."""
+    """The segments of a partition in order, and irregularities (`findings`).
+
+    `compaction` is set for a compacted log. With `is_local`, only what stays on the disk is explained, of a log
+    that continues in a remote tier.
+    """
 
     facts: PartitionFacts
     segments: list[Explained]
@@ -177,8 +180,8 @@ def _compaction_reason(
     if segment.end_offset <= state.first_dirty_offset:
         return Reason(
             "compacted",
-            f"it is compacted (clean up to offset {state.first_dirty_offset}): records with a later record of the "
-            "same key were removed",
+            f"compaction has processed it (clean up to offset {state.first_dirty_offset}): records with a later record "
+            "of the same key were removed",
         )
     compact = command("compact", os.path.join(log_dir, str(partition)))
     if state.is_due:

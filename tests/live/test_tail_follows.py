@@ -51,7 +51,7 @@ def test_partitions_come_and_go(tmp_path: Path) -> None:
             assert read(out) == ("invoices", 0, "of a new topic")
             store.delete_topic("orders")
             assert process.stderr is not None
-            assert process.stderr.readline() == b"note: orders-0 is gone\n"
+            assert process.stderr.readline() == b"note: orders-0 no longer exists\n"
             store.topic("invoices").append(b"still there")
             assert read(out) == ("invoices", 1, "still there")
 
@@ -64,7 +64,7 @@ def test_a_topic_that_is_made_again_is_read_from_its_start(tmp_path: Path) -> No
             assert read(out) == ("orders", 0, "first life")
             store.delete_topic("orders")
             assert process.stderr is not None
-            assert process.stderr.readline() == b"note: orders-0 is gone\n"
+            assert process.stderr.readline() == b"note: orders-0 no longer exists\n"
             store.create_topic("orders").append(b"second life")
             assert read(out) == ("orders", 0, "second life")
 
@@ -76,7 +76,7 @@ def test_all_that_is_named_goes_and_comes_again(tmp_path: Path) -> None:
             assert read(out) == ("orders", 0, "first life")
             store.delete_topic("orders")
             assert process.stderr is not None
-            assert process.stderr.readline() == b"note: orders-0 is gone\n"
+            assert process.stderr.readline() == b"note: orders-0 no longer exists\n"
             time.sleep(2.5)  # it looks for new partitions, and finds nothing at all
             assert process.poll() is None
             store.create_topic("orders").append(b"second life")

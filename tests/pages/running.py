@@ -25,16 +25,17 @@ from typing import Any
 from tests.pages.page import ROOT, Block, Page
 
 COMMAND_SECONDS_MAX = 120
+SHOWN_LINES_MAX = 12
 MARK = "\x1e"  # between the outputs of commands
 SET_UP = re.compile(
     r"(python3? -m )?pip install (-U |--upgrade )?(?P<packages>.+)|make (?P<target>[\w-]+)|git clone .*|cd .*"
 )
-# What differs from run to run: times of today, durations, rates.
+# Times of today, durations and rates differ from run to run.
 VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r"\b\d{13}\b"), "MILLISECONDS"),
-    (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|seconds|min|minutes)\b"), "DURATION"),
+    (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|seconds|min|minutes|h|d)\b"), "DURATION"),
     (re.compile(r"\b\d+(\.\d+)? ?([KMG]i?)?B/s"), "RATE"),
 )
 
@@ -142,7 +143,8 @@ def _run_python(block: Block, space: dict[str, Any], where: str) -> str:
                 if value is not None:
                     print(repr(value))
     except Exception as error:
-        raise Mismatch(f"{where}: {type(error).__name__}: {error}") from error
+        short = "\n".join(str(error).splitlines()[:SHOWN_LINES_MAX])  # Spark's have hundreds
+        raise Mismatch(f"{where}: {type(error).__name__}: {short}") from error
     return output.getvalue()
 
 

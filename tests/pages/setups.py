@@ -1,4 +1,4 @@
-"""What a page may assume: each function prepares the page's directory, and may give names to its Python blocks.
+"""Set-ups of pages: each function prepares the page's directory, and may give names to its Python blocks.
 
 A function is a context manager that gets the directory.  Times in these logs are fixed, so that outputs are too.
 """
@@ -8,24 +8,27 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import kafkalog
+from tests.pages.page import DOCS, ROOT, Page
 
-SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
+KAFKA_LOGS = Path(__file__).parent / "kafka-logs"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
 DAY = 86_400_000  # in ms
 
 
 @contextmanager
 def kafka_logs(place: Path) -> Iterator[None]:
-    """`kafka-logs/`: partitions that Apache Kafka 4.4.0 wrote."""
-    for scenario, name in (("append_basic", "foo-0"), ("compact_txn", "foo-0")):
-        target = place / "kafka-logs" / ("orders-0" if scenario == "append_basic" else "payments-0")
-        shutil.copytree(SCENARIOS / scenario / "final" / "logs" / name, target)
+    """`kafka-logs/`: the log directory of a web shop's broker, which was stopped; `record_kafka_logs.py` wrote it."""
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
     yield
 
 
@@ -45,6 +48,8 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
     """`spark`: a session that ends with the page.  Its JVM starts in the page's directory."""
     from tests.spark.session import local_session
 
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
     session = local_session(place / "warehouse")
     yield {"spark": session}
     session.stop()
@@ -79,3 +84,59 @@ def ports(place: Path) -> Iterator[dict[str, Any]]:
     yield {}
     for name in names:
         del os.environ[name]
+
+
+@contextmanager
+def damaged_kafka_logs(place: Path) -> Iterator[None]:
+    """`kafka-logs/` as of `kafka_logs`, with one flipped byte in the middle of a closed segment of `orders-1`."""
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
+    log = place / "kafka-logs" / "orders-1" / "00000000000000000006.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0x01
+    log.write_bytes(data)
+    yield
+
+
+@contextmanager
+def crashed_kafka_logs(place: Path) -> Iterator[None]:
+    """`kafka-logs/` after a power failure: no marker of a clean stop, and a torn batch at the end of `orders-0`."""
+    logs = place / "kafka-logs"
+    shutil.copytree(KAFKA_LOGS, logs, copy_function=shutil.copy)
+    (logs / ".kafka_cleanshutdown").unlink()
+    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # a roll syncs all before it
+    lines = [f"{name[:-2]} {name[-1]} {offset}" for name, offset in last.items() if not name.startswith("__cluster")]
+    (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
+    log = logs / "orders-0" / f"{last['orders-0']:020}.log"
+    log.write_bytes(log.read_bytes()[:-30])
+    log.with_suffix(".timeindex").write_bytes(b"")
+    yield
+
+
+@contextmanager
+def web_service(place: Path) -> Iterator[dict[str, Any]]:
+    """`wait_for`: waits until the service of the tutorial answers a path with a text in it, for a minute at most."""
+
+    def wait_for(path: str, text: str = "") -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:8765{path}") as answer:
+                    if text in answer.read().decode():
+                        return
+            except OSError:  # it does not listen yet, or answers 404
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(f"the service does not answer {path} with {text!r}")
+
+    yield {"wait_for": wait_for}
+
+
+@contextmanager
+def web_shop(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: the store that the tutorial's second part leaves, made by the programs that are on that page."""
+    for block in Page(DOCS / "tutorial" / "notebook.md").blocks:
+        if block.is_file:
+            (place / block.title).write_text(block.code)
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
+    yield {}

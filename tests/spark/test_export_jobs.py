@@ -147,9 +147,7 @@ def test_export_of_committed_records(spark: Any, jobs: Any, root: Path, tmp_path
     values = {bytes(row.value) for row in spark.read.parquet(str(tmp_path / "lake")).select("value").collect()}
     assert b"committed" in values
     assert b"aborted" not in values
-    with pytest.raises(
-        IllegalArgumentException, match="the target has an export with headers=False, isolation=read_committed"
-    ):
+    with pytest.raises(IllegalArgumentException, match="an export with headers=False, isolation=read_committed"):
         jobs.export(spark, root, tmp_path / "lake", ["t-0"])
 
 

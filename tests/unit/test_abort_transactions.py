@@ -189,9 +189,7 @@ def test_an_abort_that_was_decided_is_carried_out(crashed: Path, monkeypatch: py
         with pytest.raises(KeyboardInterrupt):
             abort(plan)
     assert KnownTransactions(str(crashed)).by_id["job"].state == "PrepareAbort"
-    with pytest.raises(
-        InvalidTxnStateException, match="has changed since the plan was made: its state is now PrepareAbort"
-    ):
+    with pytest.raises(InvalidTxnStateException, match=r"has changed since .*: its state is now PrepareAbort"):
         abort(plan)
     again = plan_abort(str(crashed), [TopicPartition("out", 0)], Aimed(transactional_id="job"))
     assert set(again.partitions) == set(plan.partitions)
@@ -210,9 +208,7 @@ def test_a_commit_that_was_decided_is_no_abort(crashed: Path, monkeypatch: pytes
     )
     monkeypatch.setattr(abort_transactions, "KnownTransactions", lambda *_, **__: read)
     for aimed in (Aimed(transactional_id="job"), Aimed(producer_id=metadata.producer_id)):
-        with pytest.raises(
-            InvalidTxnStateException, match=r"is already committed \(PrepareCommit\) and cannot be aborted"
-        ):
+        with pytest.raises(InvalidTxnStateException, match=r"is already committed \(PrepareCommit\) and cannot"):
             plan_abort(str(crashed), [TopicPartition("out", 0)], aimed)
 
 
@@ -236,13 +232,13 @@ def test_partitions_that_are_away(run: Run, crashed: Path) -> None:
         (["--transactional-id", "x", "--producer-epoch", "1"], "--producer-epoch: expected --producer-id with it"),
         (
             ["--transactional-id", "x"],
-            "the transactional id 'x' was never used in this directory (the directory has no transactional ids)",
+            "id 'x' was never used in this directory (the directory has no transactional ids)",
         ),
         (["--producer-id", "77"], "no transaction of producer id 77 is open in t-0"),
         (["--producer-id", "-1"], "-1 is not in the range"),
         (
             ["--start-offset", "2"],
-            "no transaction that starts at offset 2 is open in t-0 (open transactions: t-0: producer",
+            "that starts at offset 2 is open in t-0 (open transactions: t-0: producer",
         ),
         (["--start-offset", "x"], "found 'x', expected a whole number"),
     ],
@@ -313,7 +309,7 @@ def test_a_brokers_directory(run: Run, hanging: Path) -> None:
     assert run(*argv, "--take-over").lines[0].endswith(": would be aborted (--yes does it)")
     refused = run(*argv, "--yes")
     assert refused.code == USAGE
-    assert "--take-over writes to it, in the place of its broker" in refused.err
+    assert "--take-over writes to it in place of its broker" in refused.err
     assert "read_only=True" not in refused.err
     assert "take_over=True" not in refused.err
     assert values(hanging) == [b"before"]

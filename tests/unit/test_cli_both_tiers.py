@@ -249,4 +249,4 @@ def test_salvage_tells_of_the_tier(run: Run, places: tuple[str, str, int], tmp_p
     assert "`kafkalog tier restore` restores it to a directory" in result.err
     for place in (tier, f"file://{tier}", "s3://bucket/prefix"):
         refused = run("salvage", place, str(tmp_path / "other"))
-        assert (refused.code, "first `kafkalog tier restore`" in refused.err) == (2, True), refused.err
+        assert (refused.code, "first restore partitions of the tier" in refused.err) == (2, True), refused.err

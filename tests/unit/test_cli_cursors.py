@@ -168,7 +168,7 @@ def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
     refused = run(*argv, "--yes")
     assert (refused.code, refused.lines) == (2, [])
     assert "--group biling: found no such group, but billing with a similar name: nothing is changed" in refused.err
-    assert "--new-group makes biling" in refused.err
+    assert "--new-group creates biling" in refused.err
     assert "no group 'biling'" in run("cursors", root, "--group", "biling").err
     assert "did you mean" not in run(*argv, "--new-group").err
     done = run(*argv, "--new-group", "--yes")

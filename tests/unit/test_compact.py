@@ -277,7 +277,7 @@ def test_policies(tmp_path: Path, run: Run) -> None:
     assert summary["skipped"].keys() == {"u-0"}
     properties = tmp_path / "server.properties"
     properties.write_text("log.dirs=/x\nlog.cleanup.policy=compact\nlog.cleaner.dedupe.buffer.size=2000000\n")
-    assert run("compact", tmp_path, "--config", properties).err.count("left alone") == 1
+    assert run("compact", tmp_path, "--config", properties).err.count("skipped") == 1
     assert "u-0: " in run("compact", tmp_path / "u", "--config", properties).out
 
 
@@ -547,9 +547,7 @@ def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
     assert "dirty, and due: 100 % of the log is dirty, more than min.cleanable.dirty.ratio" in result.out
     assert f"uncleanable: `kafkalog compact {tmp_path}/t-0` shows" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1")
-    assert (
-        "dirty: 100 % of the log is dirty, and a cleaner compacts it above min.cleanable.dirty.ratio=1.0" in result.out
-    )
+    assert "dirty: 100 % of the log is dirty, and a cleaner compacts it above min.cleanable.dirty.ratio=" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1", "-X", "max.compaction.lag.ms=1000", "--json")
     *segments, summary = map(json.loads, result.lines)
     assert summary["compaction"]["isDue"] is True
@@ -557,6 +555,6 @@ def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
     assert "over max.compaction.lag.ms" in json.dumps(segments)
     one(tmp_path, SOON, act=True)
     result = run(*line)
-    assert "compacted: compaction has been over it" in result.out
+    assert "compacted: compaction has processed it (clean up to" in result.out
     assert "dirty" not in result.out.split("\n", 3)[3]
     assert run("explain", tmp_path / "t-0").out.count("compact") == 0

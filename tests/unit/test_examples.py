@@ -1,4 +1,4 @@
-"""Every example of docstrings, and of two pages, runs in an empty directory; tests/pages runs the other pages.
+"""Every example of docstrings, and of one page, runs in an empty directory; tests/pages runs the other pages.
 
 An example may take for given what its text says before it: `GIVEN` has that.  Spark's are run where Spark is
 (`tests/spark`).
@@ -26,7 +26,7 @@ from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("docs/how-to/broker.md", "docs/how-to/tiered-storage.md")
+DOCUMENTS = ("docs/how-to/tiered-storage.md",)
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -105,11 +105,6 @@ from tests.client_transaction import client_transaction
 with kafkalog.open_log("kafka-logs", "orders-0") as log:
     log.append_many([b"before"] * 38)
     client_transaction(log, "lost").append(b"open")
-""",
-    "docs/how-to/broker.md": """
-import kafkalog
-with kafkalog.open("disk1") as store:
-    store.create_topic("orders")
 """,
     "docs/how-to/tiered-storage.md": """
 import kafkalog

@@ -33,7 +33,9 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
         for ask in (store.topic, store.describe_topic, lambda name: store.reader(topics=[name])):
             with pytest.raises(UnknownTopicOrPartitionException, match=r"did you mean 'events'\? create_topic\(\)"):
                 ask("evnts")
-        with pytest.raises(UnknownTopicOrPartitionException, match=r"no topic 'x' in .*data \(create_topic\(\) makes"):
+        with pytest.raises(
+            UnknownTopicOrPartitionException, match=r"no topic 'x' in .*data \(create_topic\(\) creates"
+        ):
             store.topic("x")
         with kafkalog.open(tmp_path / "data", read_only=True) as view:
             with pytest.raises(UnknownTopicOrPartitionException, match=r"did you mean 'events'.*only reads") as caught:

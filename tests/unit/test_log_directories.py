@@ -462,7 +462,7 @@ def test_retain_tells_who_has_not_read_what_goes(root: Path, run: Run) -> None:
                 reader.commit()
     err = run("retain", root, *RETAIN_FREE)[2]
     assert "note: --target-free deletes old segments of kept-0, although retention.ms=-1 keeps them forever" in err
-    assert "note: group 'billing' has not read all of what goes: kept-0 (at 3)" in err
+    assert "note: group 'billing' has not read all of what is deleted: kept-0 (at 3)" in err
     assert "'done'" not in err
     err = run("retain", root / "kept-0", "-X", "retention.ms=1000")[2]
     assert "'billing' has not read" in err
@@ -470,7 +470,7 @@ def test_retain_tells_who_has_not_read_what_goes(root: Path, run: Run) -> None:
     for before, is_behind in ((3, False), (4, True)):
         code, _, err = run("delete-records", root / "kept-0", "--before", before)
         assert code == 0
-        assert ("note: group 'billing' has not read all of what goes: kept-0 (at 3)" in err) == is_behind
+        assert ("note: group 'billing' has not read all of what is deleted: kept-0 (at 3)" in err) == is_behind
         assert "'done'" not in err
 
 

@@ -149,7 +149,7 @@ def test_a_cut_with_segments_behind_it(tmp_path: Path, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert "would be recovered" in text
     assert f"of {logs[1]} on: a bad CRC" in text
-    assert f"dropping {logs[2]}" in text
+    assert f"would delete {logs[2]}" in text
     (result,) = told_and_done(capsys, root)
     assert {entry["path"] for entry in result["dropped"]} == {str(path) for path in logs[2:]}
     assert result["cuts"][0]["why"] == "a bad CRC"

@@ -209,7 +209,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out, err = capsys.readouterr()
     assert "retention.ms=86400000 (1.0 d, server.properties, unless the topic sets it)" in out
     assert "cleanup.policy=delete (guessed default)" in out
-    assert "the topic may have others: cleanup.policy, retention.ms, retention.bytes: no settings are stored" in err
+    assert (
+        "the topic may have other values: cleanup.policy, retention.ms, retention.bytes: no settings are stored" in err
+    )
     assert "--config" not in err
     assert invoke(["retain", str(root), "--config", str(properties), "--yes"]) == 2  # it may not count
     capsys.readouterr()

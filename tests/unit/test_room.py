@@ -105,7 +105,7 @@ def test_no_segment_goes_that_is_not_to_go(root: str) -> None:
     with pytest.raises(DiskFull, match=r"no whole segment of it is to be deleted; kafkalog retain .* --target-free"):
         delete_records.delete_records(root, plan, CONFIG, files=FullFiles(1))
     retain_plan, settings = plan_of(root, 2)
-    with pytest.raises(DiskFull, match="no other whole segment of it is to go"):
+    with pytest.raises(DiskFull, match="no other whole segment of it is to be deleted"):
         retain.carry_out(retain_plan, settings, files=FullFiles(9))
     assert bases(root) == before[2:]
 

@@ -201,7 +201,7 @@ def test_values_are_decoded(store: Store) -> None:
         ({"grep": 3}, "grep: found int 3"),
         ({"grep": b"x"}, "grep: found bytes b'x', expected a pattern (text)"),
         ({"where": "foo = 1"}, "unknown column 'foo'"),
-        ({"where": "offset = x"}, "is no offset"),
+        ({"where": "offset = x"}, "is not a valid offset"),
         ({"where": 3}, "where: found int 3"),
         ({"where": pc.field("foo") == 1}, "where: No match for FieldRef"),
         ({"isolation": "x"}, "unknown isolation"),

@@ -186,7 +186,7 @@ def test_an_open_with_other_settings_deletes_nothing(place: Place, forgotten: di
         store.create_topic("orders", 1, config={**kept, "remote.log.delete.on.disable": "true"})
         before = write(store)
     left = objects(place)
-    with pytest.raises(IllegalArgumentException, match="has segments in the remote tier, and"):
+    with pytest.raises(IllegalArgumentException, match="has segments in the remote tier, but"):
         opened(place, config=forgotten)
     assert objects(place) == left
     with opened(place, config=COMES) as store:

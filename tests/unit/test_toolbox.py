@@ -280,7 +280,7 @@ def test_recover_tells_that_it_does_not_look_below_the_recovery_point(
     assert invoke(["recover", str(tmp_path)]) == 0
     told = capsys.readouterr().err
     assert "note: segments before the recovery point were not checked in 1 partition" in told
-    assert f"`kafkalog verify --deep {tmp_path}` finds it" in told
+    assert f"`kafkalog verify --deep {tmp_path}` finds damage there" in told
     assert invoke(["verify", "--deep", str(tmp_path)]) == 1
     capsys.readouterr()
     assert invoke(["recover", str(tmp_path), "--from-start"]) == 1

@@ -310,7 +310,7 @@ def test_salvage_tells_a_segment_that_is_missing(
     assert [each.records for each in report.ranges] == ([] if is_front or may_be else [20])
     assert len(report.notes) == may_be
     if may_be:
-        assert "offsets 20 to 39 are in no segment: compaction leaves such, or" in report.notes[0]
+        assert "offsets 20 to 39 are in no segment: compaction leaves such gaps, or" in report.notes[0]
     if number == 1 and not may_be:
         assert f"the file {stem}.log is missing" in report.lost[0].what
     assert values(tmp_path / "new")[1] == [offset for offset in range(60) if not lost[0] <= offset <= lost[1]]
@@ -591,7 +591,7 @@ def test_reindex_goes_on_with_other_segments(shop: Path, act: list[str], capsys:
     assert invoke(["reindex", str(shop), "orders-1", *act]) == 1
     told = capsys.readouterr().out
     assert f"{shop / 'orders-1' / SECOND}: cannot be read: Is a directory (" in told
-    assert f"{third}: missing" in told
+    assert f"{third}: the file is missing" in told
     assert "damaged, its indexes" not in told
     assert third.exists() == bool(act)
 

@@ -460,7 +460,7 @@ def test_json_below_a_text() -> None:
 def test_a_type_that_is_none_is_told_with_those_that_are(kind: Any) -> None:
     with pytest.raises(IllegalArgumentException, match="expected a type that JSON can be decoded to") as caught:
         decoding("json", {"a": kind})
-    assert "there are bool, int32, int64, float64 or double, string, timestamp" in str(caught.value)
+    assert "types are bool, int32, int64, float64 or double, string, timestamp" in str(caught.value)
     assert "list<type>" in str(caught.value)
 
 

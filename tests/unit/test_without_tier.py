@@ -141,7 +141,7 @@ def test_a_log_whose_settings_say_so_is_moved(places: tuple[Path, Path], tmp_pat
         (
             "checkpoint set {}/log-start-offset-checkpoint orders-0 85 --yes",
             2,
-            "opened with the tier deletes there too",
+            "the tier deletes there too",
         ),
         ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "some of it was copied to a remote tier"),
     ],

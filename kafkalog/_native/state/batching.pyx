@@ -270,16 +270,30 @@ cdef class Sends(Closing):
         timestamp: int | None = None,
         partition: int | None = None,
     ):
-        """Send a record, whose parts are as `Topic.append` takes them; a future of its RecordMetadata.
+        """Sends a record and returns a future of its position.
 
-        The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine
-        awaits it (`send_async` also waits for room without blocking the loop).  Callbacks of the future run in the
-        sender's thread: they may send, but neither flush, nor wait, nor close the store.
+        The record is in the log once the future is done.  A thread waits with `result()`; a coroutine awaits the
+        future, or calls `send_async`, which also waits for room without blocking the event loop.  Callbacks of the
+        future run in the sender's thread: they may send, but must not flush, wait, or close the store.
 
-        Raised here: IllegalArgumentException for what is no record, UnknownTopicOrPartitionException,
-        RecordTooLargeException for one that is larger than the whole buffer, BufferExhaustedException where there was
-        no room for `max_block_ms`, IllegalStateException when it is closed.  Raised by the future: what `Topic.append`
-        would raise, KafkaStorageException where the disk has failed.
+        Args:
+            topic: The topic's name.
+            value: Bytes, or any C-contiguous buffer; None is a tombstone.
+            key: Bytes or such a buffer; None for a record without a key.
+            headers: Pairs of a str and bytes (or None).
+            timestamp: Milliseconds since 1970; by default the current time.
+            partition: The number of the partition; by default as for `Topic.append`.
+
+        Returns:
+            A future of the record's RecordMetadata.  It raises the errors of `Topic.append`, and
+            KafkaStorageException if the disk failed.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            UnknownTopicOrPartitionException: The topic or partition does not exist.
+            RecordTooLargeException: The record is larger than the whole buffer.
+            BufferExhaustedException: There was no room for `max_block_ms`.
+            IllegalStateException: The producer is closed.
         """
         future = self._it.try_send(topic, value, key, headers, timestamp, partition)
         return self._send(topic, value, key, headers, timestamp, partition) if future is None else future

@@ -326,8 +326,8 @@ def emptied_checkpoints(log_dir: str, files: Files = OS_FILES, *, closed_cleanly
     """Returns the paths of blank checkpoints that have lost their content.
 
     A start creates the recovery-point and the log-start checkpoint empty.  They are written together, within a minute
-    and at a clean shutdown.  So a blank file has lost its content if the shutdown was clean or only one of the two is
-    blank.  Raises OSError.
+    and at a clean shutdown.  So a blank file has lost its content if the shutdown was clean or the other one is
+    not blank.  Raises OSError.
     """
     pair = (RECOVERY_POINT_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE)
     checkpoints = [OffsetCheckpointFile(os.path.join(log_dir, name), files, create=False) for name in pair]

@@ -15,8 +15,8 @@ finishes a move that a crash interrupted between its two renames.
 Locks: the starting thread holds `_starting` for all of the start.  A shutdown checks whether it is held, and no thread
 waits for it.  `changes.lock` (Kafka's logCreationOrDeletionLock; `LogManager.creation`) is held for changes of the
 state that other threads may make too; `_CLOSING` is checked again under it.  It is also held while a failed directory
-is taken out, and while all logs are closed or released.  It is acquired before a partition's lock.  At the end the cleaner and the
-scheduler are stopped, and their threads waited for, without it.
+is taken out, and while all logs are closed or released.  It is acquired before a partition's lock.  At the end the
+cleaner and the scheduler are stopped, and their threads waited for, without it.
 From `_LEAVING` on nothing is written: the directories may belong to another process.
 Background tasks are methods of the manager and hold it weakly, so that a dropped manager is released.
 """

@@ -6,8 +6,8 @@ future log takes the place (`LogManager.switch_to_future_log`, atomic).  An appe
 its caller gets the partition's new log from the manager.
 
 If a log continues in a remote tier, only its records on the disk are copied.  They are copied segment by segment: the
-part that the tier has then ends where a segment ends.  The rest is passed on: the log start, the leader epochs, the producers
-as they were there.  (A broker's TierStateMachine fetches these from the tier.)
+part that the tier has then ends where a segment ends.  The rest is passed on: the log start, the leader epochs, the
+producers as they were there.  (A broker's TierStateMachine fetches these from the tier.)
 
 A future log that an earlier move left is continued if it is certainly a beginning of the current log.  If the current
 log was truncated meanwhile, all is copied again.  A move that an error or an interrupt ended leaves a `-future`

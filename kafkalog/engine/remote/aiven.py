@@ -330,7 +330,7 @@ class AivenTieredStorage:
         return found
 
     def object_bytes(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None = None) -> int:
-        """Reads the size from the manifest, which needs no keys."""
+        """Returns the size of the log's object from the manifest, which needs no keys."""
         key = _manifest_key(found)
         with self._lock:
             manifest = self._manifests.get(key)

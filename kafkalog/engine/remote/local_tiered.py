@@ -157,8 +157,10 @@ class LocalTieredStorage:
         return found_segments(partition, folder, listed, (LOG, *SUFFIXES.values()), _LAST, txn)
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
-        """Sends small requests, usually three: the leader epochs, the offset index's last entry, and the log from
-        there."""
+        """Returns a segment's metadata from small requests, usually three.
+
+        They read the leader epochs, the offset index's last entry, and the log from there.
+        """
         listed = found.listed()
         end, epochs = self._end_of(listed, found.index_bytes), []
         try:
