@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kafkalog
 from kafkalog.engine.files import lines
 
 ROOT = Path(__file__).parents[2]
@@ -117,14 +116,6 @@ def test_an_example_brings_the_names_that_it_uses(example: str) -> None:
         elif isinstance(node, ast.Name):
             (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
     assert used <= known
-
-
-def test_the_example_of_a_log_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = (each for each in EXAMPLES if "LogManager(" in each)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
-    with kafkalog.open_log(tmp_path / "disk2", "orders-0", read_only=True) as log:
-        assert [(record.key, record.value) for record in log] == [(b"key", b"value")]
 
 
 def fields_of(layout: struct.Struct | np.dtype[Any]) -> list[tuple[int, int]]:
