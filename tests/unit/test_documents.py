@@ -20,7 +20,7 @@ from kafkalog.engine.files import lines
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
 DOCUMENTS = [
-    ROOT / "docs" / "explanation" / "format.md",
+    *sorted((ROOT / "docs" / "explanation").glob("*.md")),
     ROOT / "docs" / "how-to" / "backup.md",
     ROOT / "docs" / "how-to" / "broker.md",
     ROOT / "docs" / "how-to" / "full-disk.md",
