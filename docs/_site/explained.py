@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from drawing import Picture
 
 from kafkalog.engine.format import batch, index_entries, names, snapshots
 
+ROOT = Path(__file__).parents[2]
 WIDTH = 760
 BYTE = 38  # pixels a byte: the names of two-byte fields fit
 ROW_BYTES = 18
