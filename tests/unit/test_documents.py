@@ -71,6 +71,14 @@ def test_paths_exist(document: str, path: str) -> None:
     assert (ROOT / path).exists(), f"{document} names {path}"
 
 
+SHORT_PATH = re.compile(r"`((?:_native|_face|engine|toolbox|cli|spark|metrics)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize(("document", "path"), named(SHORT_PATH))
+def test_paths_below_the_package_exist(document: str, path: str) -> None:
+    assert (PACKAGE / path).exists(), f"{document} names {path}"
+
+
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
