@@ -199,7 +199,8 @@ def test_the_look_finds_what_it_looks_for() -> None:
 def test_native_raises_no_domain_error_and_opens_no_file() -> None:
     for path in (PACKAGE / "_native").rglob("*.p[yx][xd]"):
         opens = r"|\bopen\(" if path.name != "folder.pyx" else ""
-        assert not re.search(rf"kafkalog\.errors{opens}|import os\b", path.read_text()), path.name
+        code = re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)  # an example may open a store
+        assert not re.search(rf"kafkalog\.errors{opens}|import os\b", code), path.name
 
 
 def test_only_the_door_to_the_disk_opens_natively() -> None:
