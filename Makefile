@@ -111,12 +111,17 @@ durations: $(VENV)/.built  ## measure how long each test file takes, for tests/d
 planted: $(VENV)/.built  ## plant twenty faults in a copy of the package, one after the other, and list those that `make quick` misses
 	$(PY) -m tests.planted
 
+<<<<<<< HEAD
 lint: $(VENV)/.built  ## run ruff, mypy --strict, stubtest and cython-lint
+=======
+lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint, and the rules of plain English with proselint
+>>>>>>> origin/main
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml $(subst /,.,$(basename $(wildcard kafkalog/_native/*/*.pyx)))
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint kafkalog/_native
+	$(PY) -m tests.prose
 
 conformance: $(VENV)/.built  ## run every script on Apache Kafka 4.4.0 and on kafkalog, and compare
 	$(PYTEST) tests/conformance $(PYTEST_FLAGS)

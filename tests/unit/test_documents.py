@@ -19,18 +19,7 @@ from kafkalog.engine.files import lines
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
-DOCUMENTS = [
-    ROOT / "docs" / "explanation" / "format.md",
-    ROOT / "docs" / "how-to" / "backup.md",
-    ROOT / "docs" / "how-to" / "broker.md",
-    ROOT / "docs" / "how-to" / "full-disk.md",
-    ROOT / "docs" / "reference" / "json-lines.md",
-    ROOT / "docs" / "how-to" / "processes.md",
-    ROOT / "docs" / "how-to" / "tiered-storage.md",
-    ROOT / "ARCHITECTURE.md",
-    ROOT / "README.md",
-    *sorted((ROOT / "docs" / "internals").glob("*.md")),
-]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SYMBOL = re.compile(r"`(kafkalog(?:\.\w+)+)(?:\(\))?`")
 PATH = re.compile(r"`((?:kafkalog|tests|bench|docs)/[\w./-]*)`")
 LOGGERS = {f"kafkalog.{name}" for name in lines.NAMES}
@@ -53,9 +42,11 @@ def resolved(dotted: str) -> Any:
 
 
 def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    found = {(path.name, name) for path in DOCUMENTS for name in pattern.findall(path.read_text())}
+    """What the documents name, but for placeholders and for the old names that the changelog has."""
+    documents = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
+    found = {(path.name, name) for path in documents for name in pattern.findall(path.read_text())}
     assert found
-    return sorted(found)
+    return sorted((path, name) for path, name in found if "NAME" not in name)
 
 
 @pytest.mark.parametrize(("document", "dotted"), named(SYMBOL))
@@ -72,7 +63,10 @@ def test_paths_exist(document: str, path: str) -> None:
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md"]  # which names what is deprecated or removed, too
+
+
+@pytest.mark.parametrize("document", LINKING, ids=[path.name for path in LINKING])
 def test_links_lead_somewhere(document: Path) -> None:
     for name, anchor in LINK.findall(document.read_text()):
         there = document.parent / name if name else document
@@ -91,6 +85,19 @@ def test_a_noun_is_one_class() -> None:
     a_class = re.compile(r"^(?:cdef )?class (\w+)", re.MULTILINE)
     classes = [name for path in sources for name in a_class.findall(path.read_text())]
     assert {name: classes.count(name) for name in nouns if classes.count(name) != 1} == {}
+
+
+def test_contributing_knows_every_test_suite() -> None:
+    """A row for each directory of tests, with a command that exists."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## The tests")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `tests/(\w+)/` \|.*\| `make ([a-z-]+)` \|$", text, re.MULTILINE)
+    suites = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert {name for name, _ in rows} == suites
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {target for _, target in rows} <= targets
+    for directory in (ROOT / "tests").iterdir():
+        if directory.is_dir() and not directory.name.startswith(("_", ".")):
+            assert f"`tests/{directory.name}/`" in text, directory.name
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

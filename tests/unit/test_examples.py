@@ -28,7 +28,6 @@ from kafkalog._native.state.blocks import Closing
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     "README.md",
-    "docs/how-to/broker.md",
     "docs/how-to/processes.md",
     "docs/how-to/find-records.md",
     "docs/how-to/testing.md",
@@ -117,11 +116,6 @@ with kafkalog.open_log("kafka-logs", "orders-0") as log:
 import kafkalog
 from tests.unit.log_kit import batch
 batches = batch()
-""",
-    "docs/how-to/broker.md": """
-import kafkalog
-with kafkalog.open("disk1") as store:
-    store.create_topic("orders")
 """,
     "docs/how-to/processes.md": """
 import asyncio

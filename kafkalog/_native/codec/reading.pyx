@@ -88,13 +88,39 @@ cdef inline object octets_at(const uint8_t* at, int32_t size):
 @cython.auto_pickle(False)
 @cython.freelist(32)
 cdef class Record:
-    """One record of a partition.
+    """One record of a partition, as a reader returns it.
 
+<<<<<<< HEAD
     `timestamp` is milliseconds since 1970 (-1 for none), `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime;
     `leader_epoch` is -1 if the batch has none. `key`, `value` and header values are bytes or None.
 
     It behaves like a named tuple of its fields: it compares, hashes and unpacks as one, equals a tuple with the same
     contents, and cannot be changed.
+=======
+    A record behaves as a named tuple of its fields: it compares, hashes and unpacks as that tuple, equals a tuple with
+    the same content, and cannot be changed.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number, counted from 0.
+        leader_epoch: The epoch of the leader that appended it; -1 if its batch has none.
+        offset: The offset in the partition.
+        timestamp: Milliseconds since 1970; -1 if there is none.
+        timestamp_type: -1 for none, 0 for CreateTime, 1 for LogAppendTime.
+        key: The key in bytes, or None.
+        value: The value in bytes; None for a tombstone.
+        headers: Pairs of a name and bytes (or None).
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     orders = store.create_topic("orders")
+        ...     place = orders.append(b"tea", key=b"c-7", headers=[("source", b"web")], timestamp=1_772_355_600_000)
+        ...     record = next(orders.records())
+        >>> record.key, record.value, record.offset, record.timestamp
+        (b'c-7', b'tea', 0, 1772355600000)
+        >>> record.headers
+        (('source', b'web'),)
+>>>>>>> origin/main
     """
 
     # The fields of a record that was created from objects; None for one that was read.

@@ -281,29 +281,29 @@ cdef class Sends(Closing):
         timestamp: int | None = None,
         partition: int | None = None,
     ):
-        """Send a record and return a future of its RecordMetadata.
+        """Sends a record and returns a future of its position.
 
-        The record is in the log once the future is done. A thread waits for `result()`; a coroutine awaits the future
-        (`send_async` also waits for room without blocking the event loop). Callbacks of the future run in the sender's
-        thread: they may send, but they must not flush, wait, or close the store.
+        The record is in the log once the future is done.  A thread waits with `result()`; a coroutine awaits the
+        future, or calls `send_async`, which also waits for room without blocking the event loop.  Callbacks of the
+        future run in the sender's thread: they may send, but must not flush, wait, or close the store.
 
         Args:
             topic: The topic's name.
-            value: The record's value, as for `Topic.append`.
-            key: The record's key.
-            headers: The record's headers.
-            timestamp: Milliseconds since 1970; None for now.
-            partition: The partition; None chooses one by the key.
+            value: Bytes, or any C-contiguous buffer; None is a tombstone.
+            key: Bytes or such a buffer; None for a record without a key.
+            headers: Pairs of a str and bytes (or None).
+            timestamp: Milliseconds since 1970; by default the current time.
+            partition: The number of the partition; by default as for `Topic.append`.
 
         Returns:
-            A future of the record's RecordMetadata. It raises the errors of `Topic.append`, and KafkaStorageException
-                if the disk has failed.
+            A future of the record's RecordMetadata.  It raises the errors of `Topic.append`, and
+            KafkaStorageException if the disk failed.
 
         Raises:
-            IllegalArgumentException: The arguments are not a valid record.
-            UnknownTopicOrPartitionException: The topic or the partition does not exist.
+            IllegalArgumentException: An argument has a wrong type or value.
+            UnknownTopicOrPartitionException: The topic or partition does not exist.
             RecordTooLargeException: The record is larger than the whole buffer.
-            BufferExhaustedException: The buffer had no room for `max_block_ms`.
+            BufferExhaustedException: There was no room for `max_block_ms`.
             IllegalStateException: The producer is closed.
         """
         future = self._it.try_send(topic, value, key, headers, timestamp, partition)
