@@ -160,7 +160,7 @@ class Broker:
         return self.place / f"broker-{self.lives}.log"
 
     def log_text(self) -> str:
-        """What the present (or last) life printed."""
+        """The output of the current run, or of the last one."""
         return self.log_file.read_text(errors="replace")
 
     def launch(self) -> None:

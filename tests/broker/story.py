@@ -84,7 +84,7 @@ def partitions(topics: Iterable[str]) -> list[TopicPartition]:
 
 @dataclass
 class Look:
-    """What kafkalog's reader says of one partition."""
+    """The state of one partition as kafkalog's reader sees it."""
 
     records: dict[str, list[Record]]
     arrow: dict[str, list[Record]]
@@ -95,7 +95,7 @@ class Look:
 
 @dataclass
 class Phase:
-    """What clients and kafkalog saw of the same log."""
+    """The state of the same log as clients and as kafkalog saw it."""
 
     served: dict[str, dict[TopicPartition, Seen]] = field(default_factory=dict)  # by isolation
     looks: dict[TopicPartition, Look] = field(default_factory=dict)
