@@ -1,4 +1,4 @@
-"""Real clients: what they produce, and what they see, as `kafkalog.Record`s that compare equal to the reader's own.
+"""Real clients: the records that they produce, and the `kafkalog.Record`s that they read, to compare with the reader's.
 
 confluent-kafka (librdkafka) writes and reads; kafka-python writes too, because its batches look different.  They are
 imported when used, so that this module can be imported without them.

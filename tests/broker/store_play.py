@@ -1,11 +1,11 @@
-"""Random work on a directory, by a store or by a broker's clients, and an oracle that hears of every step.
+"""Random work on a directory, by a store or by a broker's clients, and an oracle that gets every step.
 
-Every step is reported as an event, a plain tuple, so that a process that will be killed can print it. The process kills
-itself between two steps (or after a decision), so nothing is uncertain.
+Every step is reported as an event, a plain tuple, so that a process that will be killed can print it.  The process
+kills itself between two steps (or after a decision), so nothing is uncertain.
 
     ("records", transactional id or None, [(topic, partition, offset, value, key, headers, timestamp)])
     ("offsets", transactional id or None, cursor, {(topic, partition): offset})
-    ("begin", transactional id)        what was open of it is aborted
+    ("begin", transactional id)        its open transaction is aborted
     ("end", transactional id, whether it commits)
     ("deleted", cursor)
     ("read", cursor, topic, [records as above], {(topic, partition): offset})     read_committed; then committed

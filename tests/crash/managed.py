@@ -1,7 +1,7 @@
-"""A LogManager of three directories below one root, with a story of what it promised: for crashes, faults and kills.
+"""A LogManager of three directories below one root, with an account of its promises: for crashes, faults and kills.
 
 `Story` says what a start may find.  For a partition: which of its lives (created, deleted, created again), which
-records of that life, from which offset, and in which directories. For a topic: which overrides.  A step that was begun
+records of that life, from which offset, and in which directories.  For a topic: which overrides.  A step that was begun
 may have happened or not.  Values carry partition, life and number, so that nothing can be taken for something else.
 """
 

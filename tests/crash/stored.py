@@ -1,7 +1,7 @@
-"""A store of two directories, with a story of what was promised of its topics: for crashes, faults and kills.
+"""A store of two directories, with an account of the promises about its topics: for crashes, faults and kills.
 
 For each topic, `Story` lists the states that a start may find: the number of partitions, the settings and the id, or
-that the topic does not exist. A step that was begun may have happened or not, and never in part.  Records carry the id
+that the topic does not exist.  A step that was begun may have happened or not, and never in part.  Records carry the id
 of their topic, so that those of a deleted one cannot be taken for those of the next one of its name.
 """
 

@@ -1,6 +1,6 @@
 """A partition's work before a crash: each workload covers one part of the engine.
 
-A workload takes an empty directory and gives back the Driver with its recording.  Small segments (900 bytes), so that
+A workload gets an empty directory and returns the Driver with its recording.  Segments are small (900 bytes), so that
 a handful of batches rolls.
 """
 

@@ -1,4 +1,4 @@
-"""The operations that are interrupted: those of the face, and those of the UnifiedLog below it."""
+"""The operations that are interrupted: those of the public API, and those of the UnifiedLog below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live lane's own: folders in memory, a watchdog that turns a hang into stacks, counts at the end of the run."""
+"""Shared by live tests: directories in memory, a watchdog that prints stacks after a hang, counts at a run's end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Threads that work on logs at once: started together, stopped together, their errors judged by a table.
+"""Threads that work on logs at once: started together, stopped together, their errors checked by a table.
 
-`MAY_RAISE` says what an operation may raise beside which other one; whatever else comes out fails the test.  Nobody
-ever sees a disk error where no disk failed, a bare OSError, or EBADF.
+`MAY_RAISE` lists the errors that an operation may raise next to each other one; any other error fails the test.  A
+disk error if no disk failed, a bare OSError, or EBADF is never right.
 """
 
 from __future__ import annotations
