@@ -1,4 +1,4 @@
-"""`kafkalog export`: every format has every record, a file is whole or not there, what damage keeps out is told."""
+"""`kafkalog export`: every format has every record, files are complete or absent, and records lost to damage are told."""
 
 from __future__ import annotations
 
