@@ -1,4 +1,4 @@
-"""`compact`: a dry run reports what the real run does; partitions left alone, with the reason; damage; the checkpoint."""
+"""`compact`: a dry run reports what the real run does; partitions left alone, and why; damage; the checkpoint."""
 
 from __future__ import annotations
 

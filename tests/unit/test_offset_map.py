@@ -1,4 +1,4 @@
-"""SkimpyOffsetMap compared with a dict and hashlib: all ways of hashing, probe sequences, the limit, hostile columns."""
+"""SkimpyOffsetMap compared with a dict and hashlib: ways of hashing, probe sequences, the limit, hostile columns."""
 
 from __future__ import annotations
 

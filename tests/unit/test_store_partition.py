@@ -1,4 +1,4 @@
-"""A store's partition as users hold it: `topic.partition(n)` works as the log of `open_log`, in either kind of store."""
+"""A store's partition as users hold it: `topic.partition(n)` works as `open_log`'s, in either kind of store."""
 
 from __future__ import annotations
 
