@@ -27,7 +27,7 @@ from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("docs/how-to/tiered-storage.md",)
-# Spark's and the command line's are run in tests of theirs.
+# Spark's and the command line's run in separate tests.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
     each.name for each in pkgutil.walk_packages(kafkalog.__path__, "kafkalog.") if not each.name.startswith(ELSEWHERE)
