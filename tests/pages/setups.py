@@ -73,3 +73,17 @@ def crashed_kafka_logs(place: Path) -> Iterator[None]:
     log.write_bytes(log.read_bytes()[:-30])
     log.with_suffix(".timeindex").write_bytes(b"")
     yield
+
+
+@contextmanager
+def tiered_shop(place: Path) -> Iterator[None]:
+    """`shop/`: a closed store with the tiered topic `orders`, and `tier/`: its remote tier, without two segments."""
+    settings = {"remote.storage.enable": "true", "internal.segment.bytes": "4000"}
+    with kafkalog.open(place / "shop", remote=place / "tier", maintenance=False) as store:
+        orders = store.create_topic("orders", partitions=1, config=settings)
+        for number in range(150):
+            if number == 100:
+                store.remote_log_manager.run_once()
+            value = b'{"order": %d, "customer": "c-%d", "amount": %d}' % (number, number % 7, number * 3 % 100)
+            orders.append(value, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 3_600_000)
+    yield
