@@ -92,7 +92,7 @@ def of_command(prog_name: str, command: click.Command, **_: Any) -> Iterator[str
     for option in command.get_params(ctx):
         if isinstance(option, click.Option):
             names, meaning = option.get_help_record(ctx) or ("", "")
-            cells = f"<code>{html.escape(names)}</code>", _escaped(meaning)
+            cells = f'<code class="option">{html.escape(names)}</code>', _escaped(meaning)
             yield from [f"| {' | '.join(each.replace('|', '&#124;') for each in cells)} |"] if names else []
     yield ""
 
