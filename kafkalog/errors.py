@@ -635,7 +635,10 @@ class LogCleaningAbortedException(RequestError):
 
 
 class LogCleaningException(RequestError):
-    """The cleaner failed on a partition. `__cause__` is the reason."""
+    """The cleaner failed on a partition.
+
+    `__cause__` is the reason. Repair that first: the partition is not compacted until the directory is opened again.
+    """
 
 
 class LogDirLockedException(KafkaException):

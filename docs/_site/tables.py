@@ -20,7 +20,9 @@ UNITS["bytes"] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
 
 def table(columns: str, rows: Iterable[Iterable[str]]) -> str:
     lines = [columns.split("|"), ["---"] * (columns.count("|") + 1), *rows]
-    return "\n".join(f"| {' | '.join(' '.join(cell.replace('|', '&#124;').split()) for cell in row)} |" for row in lines)
+    return "\n".join(
+        f"| {' | '.join(' '.join(cell.replace('|', '&#124;').split()) for cell in row)} |" for row in lines
+    )
 
 
 def shown(name: str, value: object) -> str:
@@ -30,7 +32,9 @@ def shown(name: str, value: object) -> str:
     if isinstance(value, int | float) and value >= LONG_MAX:
         return "no limit"
     units = next((units for end, units in UNITS.items() if re.search(rf"[._]{end}\b|_{end}_", name)), [])
-    larger = [f" ({value // size} {unit})" for size, unit in units if isinstance(value, int) and value and value % size == 0]
+    larger = [
+        f" ({value // size} {unit})" for size, unit in units if isinstance(value, int) and value and value % size == 0
+    ]
     return f"`{value}`{larger[0] if larger else ''}"
 
 
@@ -52,8 +56,9 @@ def _keys(keys: Iterable[ConfigKey]) -> str:
         allowed = f" Allowed: {_allowed(key)}." if _allowed(key) else ""
         synonyms = ", ".join(f"`{name}`" for name, _ in key.synonyms)
         broker = f"<br>Broker setting: {synonyms}" if synonyms else ""
-        rows.append([f"`{key.name}`{{#{key.name}}}", shown(key.name, default), f"{key.why}{allowed}{broker}"])
-    return table("setting|default|meaning", rows)
+        name = f"`{key.name}`{{#{key.name}}}<br>default: {shown(key.name, default)}"
+        rows.append([name, f"{key.why}{allowed}{broker}"])
+    return table("setting|meaning", rows)
 
 
 def entries(thing: Any) -> dict[str, str]:
@@ -74,8 +79,8 @@ def _arguments(thing: Any, names: str) -> str:
             default = shown(name, value)
         else:
             default = f'`"{value}"`' if isinstance(value, str) else f"a `{type(value).__name__}`"
-        rows.append([f"`{name}`", default, text])
-    return table(f"{names}|default|meaning", rows)
+        rows.append([f"`{name}`<br>{default if default == 'required' else f'default: {default}'}", text])
+    return table(f"{names}|meaning", rows)
 
 
 # --- errors ----------------------------------------------------------------------------------------------
@@ -100,8 +105,8 @@ def _errors(family: type) -> str:
         python = [base.__name__ for base in kind.__mro__ if base.__module__ == "builtins" and base.__name__ not in
                   ("object", "BaseException", "Exception", "ImportError", "OSError", "LookupError")]  # fmt: skip
         also = f"<br>is also {'an' if python[0][0] in 'AEIOU' else 'a'} {python[0]}" if python else ""
-        rows.append([f"`{name}`{{#{name}}}{also}", when, what])
-    return table("error|when|what to do", rows)
+        rows.append([f"`{name}`{{#{name}}}{also}", f"{when}<br>{what}"])
+    return table("error|when it comes, and what to do", rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
