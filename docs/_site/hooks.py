@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
+from tables import filled
 
 ROOT = Path(__file__).parents[2]
 AT_THE_TOP = {
@@ -55,7 +56,7 @@ def from_the_top(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Changes links to documents at the top of the tree to the pages that they have become."""
+    """Adds tables, and changes links to documents at the top of the tree to the pages that they have become."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def link(found: re.Match[str]) -> str:
@@ -64,4 +65,4 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]
         return f"]({posixpath.relpath(AT_THE_TOP[there], folder or '.')}{found[2] or ''})"
 
-    return LINK.sub(link, markdown)
+    return LINK.sub(link, filled(markdown))
