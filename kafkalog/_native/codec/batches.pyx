@@ -153,7 +153,7 @@ cdef uint32_t checksum_of(data, int64_t position, int64_t size, bint* matches) e
         if size < 0:
             size = <int64_t><int32_t>load32(p + BATCH_LENGTH) + LOG_OVERHEAD
         if size < header_bytes(magic) or size > view.len - position:
-            raise ValueError(f"the batch at {position} has {size} bytes, which do not fit the remaining {view.len - position}")
+            raise ValueError(f"the batch at {position} has {size} bytes; {view.len - position} remain")
         if size < WORTH_A_RELEASE:
             computed = checksum(p, magic, size)
         else:

@@ -349,7 +349,7 @@ cdef class ColumnEncoder:
     """Columns to be written: `timestamps` (int64), `keys` and `values` (None, or (offsets int32 or int64, data) or
     (offsets, data, bitmap)), `headers` (None, or (list offsets, keys, values)), `offsets` (None: consecutive).
 
-    Buffers are checked for their sizes once and read in place.  One thread at a time: a second one gets a
+    The sizes of the buffers are checked once; the buffers are read in place.  One thread at a time: a second one gets a
     RuntimeError.
     """
     cdef Encoder it
@@ -401,7 +401,7 @@ cdef class ColumnEncoder:
         cdef size_t at
         array = np.ascontiguousarray(array)
         if array.dtype != dtype or array.ndim != 1:
-            raise TypeError(f"found an array of {array.dtype}, expected a one-dimensional one of {np.dtype(dtype).name}")
+            raise TypeError(f"found an array of {array.dtype}, expected one dimension of {np.dtype(dtype).name}")
         self.held.append(array)
         # The address stays valid as long as the array is held.
         open_octets(array, &view)
@@ -867,7 +867,7 @@ cdef class ColumnEncoder:
         claim(&self.busy, "ColumnEncoder")
         try:
             if payload is None or payload is not self.encoded:
-                raise ValueError("this payload is not the last one that `encode` returned: other rows were encoded since")
+                raise ValueError("other rows were encoded since: this payload is not the last result")
             return self.made_of(batch, PyBytes_GET_SIZE(payload), True)
         finally:
             kl_leave(&self.busy)
