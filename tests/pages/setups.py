@@ -108,7 +108,8 @@ def crashed_kafka_logs(place: Path) -> Iterator[None]:
     (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
     log = logs / "orders-0" / f"{last['orders-0']:020}.log"
     log.write_bytes(log.read_bytes()[:-30])
-    log.with_suffix(".timeindex").write_bytes(b"")
+    for kind in (".index", ".timeindex"):
+        log.with_suffix(kind).write_bytes(b"")
     yield
 
 
