@@ -32,7 +32,7 @@ cdef object LAST = -1  # the last item of a deque; native indexes do not wrap ar
 
 @cython.auto_pickle(False)
 cdef class Answered:
-    """What the futures of one batch share: its records until they are sent, and `outcomes` afterwards.
+    """The state that the futures of one batch share: its records until they are sent, and `outcomes` afterwards.
 
     An outcome is a record's offset, or an error. A future's result is of class `kind`: a class of tuples (topic,
     partition, offset).
