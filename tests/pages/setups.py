@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.pages.page import DOCS, ROOT, Page
 
 KAFKA_LOGS = Path(__file__).parent / "kafka-logs"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
+DAY = 86_400_000  # in ms
 
 
 @contextmanager
@@ -51,6 +53,37 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
     session = local_session(place / "warehouse")
     yield {"spark": session}
     session.stop()
+
+
+@contextmanager
+def spring(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: a closed store with `orders`, two partitions, an order every six hours from 15 February 2026."""
+    with kafkalog.open(place / "shop") as store:
+        orders = store.create_topic("orders", partitions=2)
+        for number in range(360):
+            customer = number % 9 + 1
+            item, amount = (("tea", 12.5), ("coffee", 9.0), ("cup", 21.0), ("milk", 3.75))[number % 4]
+            currency = ', "currency": "EUR"' if number >= 180 else ""  # from 1 April on
+            value = f'{{"order": {number}, "customer": "c-{customer}", "item": "{item}", "amount": {amount}{currency}}}'
+            orders.append(
+                value.encode(), key=b"c-%d" % customer, timestamp=MARCH - 14 * DAY + number * DAY // 4,
+                headers=[("source", b"web" if number % 3 else b"phone")],
+            )  # fmt: skip
+    yield {}
+
+
+@contextmanager
+def ports(place: Path) -> Iterator[dict[str, Any]]:
+    """`WRITER_PORT`, `READER_PORT` and `METRICS_PORT` in the environment: three ports that are free."""
+    names = ("WRITER_PORT", "READER_PORT", "METRICS_PORT")
+    with ExitStack() as open_sockets:
+        for name in names:
+            found = open_sockets.enter_context(socket.socket())
+            found.bind(("127.0.0.1", 0))
+            os.environ[name] = str(found.getsockname()[1])
+    yield {}
+    for name in names:
+        del os.environ[name]
 
 
 @contextmanager
