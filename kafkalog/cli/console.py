@@ -186,7 +186,7 @@ def no_partitions(log_dir: str) -> Usage:
     """Returns the error for a directory without partitions; it names the log directories inside it."""
     below = _log_dirs_below(log_dir)
     hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
-    return Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
+    return Usage(f"{log_dir}: found no partitions, expected directories such as topic-0 ({hint})")
 
 
 def _log_dirs_below(folder: str) -> list[str]:

@@ -74,7 +74,7 @@ class IndexCheck:
                 path,
                 whole,
                 len(data) - whole,
-                f"its size of {len(data)} bytes is no multiple of an entry's {dtype.itemsize} bytes",
+                f"its size of {len(data)} bytes is not a multiple of an entry's {dtype.itemsize} bytes",
             )
         if count < len(entries):
             self._findings.add(

@@ -317,12 +317,12 @@ class SegmentCheck:
         head = file.pread(RECORD_BATCH_OVERHEAD, position).ljust(RECORD_BATCH_OVERHEAD, b"\0")
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
         end = size if found is None else found.position
-        what = VERDICT_TEXT.get(why, "bytes that are no batch")
+        what = VERDICT_TEXT.get(why, "bytes that are not a batch")
         if why == native.BAD_CRC:
             header = native.header_at(head)
             what = f"a bad CRC (stored {header.crc}) at offset {header.base_offset}"
         elif why == native.OK:
-            what = "the rest is too short for a batch"
+            what = "the remaining bytes are too few for a batch"
         if found is not None:
             gone = found.base_offset - self.next_offset
             what += f"; the next good batch begins at offset {found.base_offset}"

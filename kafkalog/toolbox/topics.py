@@ -192,7 +192,7 @@ def _tell_odd(found: Folders, result: Topics) -> None:
         for path in found.strays
     ]
     if found.metadata is not None:
-        result.notes.append(f"{found.metadata}: the controller's log, which is no topic")
+        result.notes.append(f"{found.metadata}: the controller's log, which is not a topic")
 
 
 class _Part(NamedTuple):
@@ -237,7 +237,7 @@ def _look_at(
 
 
 def _wrong(part: _Part) -> list[Wrong]:
-    return [Wrong(path, None, f"{size_bytes} bytes are no batches") for path, size_bytes in part.unread.items()]
+    return [Wrong(path, None, f"{size_bytes} bytes are not batches") for path, size_bytes in part.unread.items()]
 
 
 def _topic_ids(folders: Iterable[str], files: Files) -> list[str]:
