@@ -141,3 +141,17 @@ def web_shop(place: Path) -> Iterator[dict[str, Any]]:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
     yield {}
+
+
+@contextmanager
+def tiered_shop(place: Path) -> Iterator[None]:
+    """`shop/`: a closed store with the tiered topic `orders`, and `tier/`: its remote tier, without two segments."""
+    settings = {"remote.storage.enable": "true", "internal.segment.bytes": "4000"}
+    with kafkalog.open(place / "shop", remote=place / "tier", maintenance=False) as store:
+        orders = store.create_topic("orders", partitions=1, config=settings)
+        for number in range(150):
+            if number == 100:
+                store.remote_log_manager.run_once()
+            value = b'{"order": %d, "customer": "c-%d", "amount": %d}' % (number, number % 7, number * 3 % 100)
+            orders.append(value, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 3_600_000)
+    yield
