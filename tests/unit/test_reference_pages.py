@@ -28,7 +28,8 @@ def test_every_metric_is_on_its_page(tmp_path: Path) -> None:
         remote = RemoteTopicMetrics(metrics, "orders")
         metrics.show(remaining := Remaining({"shop": 1}, 1), gauges_of_start)
         names = {name._replace(tags=()) for name, _ in metrics.snapshot()}
-        assert remote is not None and remaining is not None
+        assert remote is not None
+        assert remaining is not None
     found = {MetricName(*each[:3]): each[3] for each in METRIC.findall((DOCS / "reference/metrics.md").read_text())}
     assert found == {name: prometheus_name(name) for name in names}
 
