@@ -756,7 +756,11 @@ class LogConfig:
         return self.effective_local_retention_bytes if self.remote_copy_lag_bytes == -1 else self.remote_copy_lag_bytes
 
     def values(self) -> dict[str, object]:
-        """Returns the typed value of every topic key."""
+        """Returns the typed value of every topic key.
+
+        Returns:
+            The values by key, in Kafka's order of keys.
+        """
         return {name: getattr(self, key.attribute) for name, key in TOPIC_KEYS.items()}
 
     def __repr__(self) -> str:
@@ -977,7 +981,14 @@ class CleanerConfig:
 
     @classmethod
     def for_tests(cls, enable_cleaner: bool = True) -> CleanerConfig:
-        """Creates settings for tests: 4 MiB for keys, 1 MiB for I/O, batches of up to 32 MiB."""
+        """Creates settings for tests: 4 MiB for keys, 1 MiB for I/O, batches of up to 32 MiB.
+
+        Args:
+            enable_cleaner: Whether logs are compacted at all.
+
+        Returns:
+            The settings.
+        """
         return cls(1, 4 << 20, 0.9, 1 << 20, 32 << 20, _DOUBLE_MAX, 15000, enable_cleaner)
 
     @classmethod
@@ -999,7 +1010,9 @@ class CleanerConfig:
 
 @dataclasses.dataclass(slots=True)
 class ProducerStateManagerConfig:
-    """Settings for the state of producers. They may change while they are in use.
+    """Settings for the state of producers.
+
+    They may change while they are in use.
 
     Args:
         producer_id_expiration_ms: Time in ms after which an idle producer is forgotten. Default 1 day.

@@ -185,7 +185,10 @@ def _rebuild(kind: type[KafkalogError], message: str, state: dict[str, object]) 
 
 
 class RequestError(KafkalogError):
-    """The call was wrong, and the data did not change. Correct the call."""
+    """The call was wrong, and the data did not change.
+
+    Correct the call.
+    """
 
 
 class BadBytesError(KafkalogError):
@@ -207,7 +210,9 @@ class DiskError(KafkalogError):
 
 
 class IllegalArgumentException(RequestError, ValueError):
-    """An argument has a wrong value (java.lang.IllegalArgumentException). Pass a value that the message allows.
+    """An argument has a wrong value (java.lang.IllegalArgumentException).
+
+    Pass a value that the message allows.
 
     Example:
         >>> import kafkalog
@@ -230,7 +235,10 @@ class IllegalStateException(RequestError, RuntimeError):
 
 
 class NullPointerException(RequestError, TypeError):
-    """A required value is missing (java.lang.NullPointerException). Pass it."""
+    """A required value is missing (java.lang.NullPointerException).
+
+    Pass it.
+    """
 
 
 class UnsupportedOperationException(RequestError, RuntimeError):
@@ -241,18 +249,27 @@ class UnsupportedOperationException(RequestError, RuntimeError):
 
 
 class NumberFormatException(IllegalArgumentException):
-    """A text is not a number (java.lang.NumberFormatException). Pass a number."""
+    """A text is not a number (java.lang.NumberFormatException).
+
+    Pass a number.
+    """
 
 
 class NoSuchFileException(RequestError, FileNotFoundError):
-    """A file does not exist (java.nio.file.NoSuchFileException). Check the path."""
+    """A file does not exist (java.nio.file.NoSuchFileException).
+
+    Check the path.
+    """
 
     def __str__(self) -> str:
         return KafkalogError.__str__(self)
 
 
 class MissingPackageException(RequestError, ModuleNotFoundError):
-    """The call needs an optional package that is not installed. The hint is the `pip install` command."""
+    """The call needs an optional package that is not installed.
+
+    The hint is the `pip install` command.
+    """
 
 
 # --- the request was wrong ------------------------------------------------------------------------
@@ -266,7 +283,9 @@ class KafkaException(RequestError):
 
 
 class ConfigException(RequestError, ValueError):
-    """A setting has a value of the wrong type or out of range. Pass a value that the message allows.
+    """A setting has a value of the wrong type or out of range.
+
+    Pass a value that the message allows.
 
     Example:
         >>> import kafkalog
@@ -279,19 +298,30 @@ class ConfigException(RequestError, ValueError):
 
 
 class InvalidConfigurationException(ConfigException):
-    """A setting is unknown, or two settings contradict each other. Correct the name or the values."""
+    """A setting is unknown, or two settings contradict each other.
+
+    Correct the name or the values.
+    """
 
 
 class InvalidTopicException(RequestError, ValueError):
-    """A topic's name is one that Kafka does not allow. Use 1 to 249 letters, digits, dots, underscores and hyphens."""
+    """A topic's name is one that Kafka does not allow.
+
+    Use 1 to 249 letters, digits, dots, underscores and hyphens.
+    """
 
 
 class UnknownTopicOrPartitionException(RequestError, LookupError):
-    """The topic or partition does not exist. Check the name and the directory, or create the topic."""
+    """The topic or partition does not exist.
+
+    Check the name and the directory, or create the topic.
+    """
 
 
 class TopicExistsException(RequestError):
-    """A topic of this name exists already. Use another name, or pass `exist_ok=True`.
+    """A topic of this name exists already.
+
+    Use another name, or pass `exist_ok=True`.
 
     Example:
         >>> import tempfile
@@ -307,7 +337,10 @@ class TopicExistsException(RequestError):
 
 
 class InvalidPartitionsException(RequestError, ValueError):
-    """A topic cannot have this number of partitions, or has more already. Pass a number that the message allows."""
+    """A topic cannot have this number of partitions, or has more already.
+
+    Pass a number that the message allows.
+    """
 
 
 class OffsetOutOfRangeException(RequestError, LookupError):
@@ -320,21 +353,28 @@ class OffsetOutOfRangeException(RequestError, LookupError):
 class NoOffsetForPartitionException(RequestError, LookupError):
     """A cursor has no offset for a partition, and the reader has no `start`.
 
-    Pass `start="earliest"`, `start="latest"` or
-    `start_offsets`.
+    Pass `start="earliest"`, `start="latest"` or `start_offsets`.
     """
 
 
 class InvalidOffsetException(RequestError):
-    """An index entry does not have a larger offset than the entry before it. Append entries in order."""
+    """An index entry does not have a larger offset than the entry before it.
+
+    Append entries in order.
+    """
 
 
 class OffsetsOutOfOrderException(RequestError):
-    """A follower's append has offsets that do not increase. Append the leader's batches in order."""
+    """A follower's append has offsets that do not increase.
+
+    Append the leader's batches in order.
+    """
 
 
 class UnexpectedAppendOffsetException(RequestError):
-    """A follower's append starts below the log end offset. Fetch from the log end offset.
+    """A follower's append starts below the log end offset.
+
+    Fetch from the log end offset.
 
     Attributes:
         first_offset: The first offset of the append.
@@ -346,7 +386,9 @@ class UnexpectedAppendOffsetException(RequestError):
 
 
 class LogSegmentOffsetOverflowException(RequestError):
-    """An offset is too far from its segment's base offset: the difference needs more than 31 bits. Split the segment.
+    """An offset is too far from its segment's base offset: the difference needs more than 31 bits.
+
+    Split the segment.
 
     Attributes:
         segment: The `LogSegment` to split.
@@ -365,25 +407,38 @@ class IndexOffsetOverflowException(RequestError):
 
 
 class RecordTooLargeException(RequestError):
-    """A batch is larger than `max.message.bytes`. Append smaller batches or records, or raise the topic's setting."""
+    """A batch is larger than `max.message.bytes`.
+
+    Append smaller batches or records, or raise the topic's setting.
+    """
 
 
 class RecordBatchTooLargeException(RequestError):
-    """An append is larger than `segment.bytes`. Append less at a time, or raise the topic's setting."""
+    """An append is larger than `segment.bytes`.
+
+    Append less at a time, or raise the topic's setting.
+    """
 
 
 class InvalidTimestampException(RequestError):
-    """A record's timestamp is too far from the current time: see `message.timestamp.before.max.ms` and
-    `message.timestamp.after.max.ms`. Correct the timestamp (milliseconds since 1970), or change the topic's settings.
+    """A record's timestamp is too far from the current time.
+
+    `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms` set the limits. Correct the
+    timestamp, which is in milliseconds since 1970, or change the topic's settings.
     """
 
 
 class InvalidRecordException(RequestError, ValueError):
-    """A record or batch breaks a rule of its format or of its topic. Correct the record."""
+    """A record or batch breaks a rule of its format or of its topic.
+
+    Correct the record.
+    """
 
 
 class RecordValidationException(RequestError):
-    """Several records of an append were refused, so nothing of it was appended. Correct these records.
+    """Several records of an append were refused, so nothing of it was appended.
+
+    Correct these records.
 
     Attributes:
         record_errors: One entry for each refused record: its position in the batch and the reason.
@@ -395,7 +450,10 @@ class RecordValidationException(RequestError):
 
 
 class UnsupportedForMessageFormatException(RequestError):
-    """The batch's message format cannot hold a field that the append has. Append batches of format 2."""
+    """The batch's message format cannot hold a field that the append has.
+
+    Append batches of format 2.
+    """
 
 
 class UnsupportedCompressionTypeException(RequestError):
@@ -406,23 +464,38 @@ class UnsupportedCompressionTypeException(RequestError):
 
 
 class UnsupportedVersionException(RequestError):
-    """Data has a format version that this code does not know. Upgrade kafkalog."""
+    """Data has a format version that this code does not know.
+
+    Upgrade kafkalog.
+    """
 
 
 class OutOfOrderSequenceException(RequestError):
-    """An idempotent producer's sequence number leaves a gap: an earlier batch is missing. Append that batch first."""
+    """An idempotent producer's sequence number leaves a gap: an earlier batch is missing.
+
+    Append that batch first.
+    """
 
 
 class DuplicateSequenceException(RequestError):
-    """An idempotent producer's batch was appended before. The log has its records already, so do nothing."""
+    """An idempotent producer's batch was appended before.
+
+    The log has its records already, so do nothing.
+    """
 
 
 class InvalidProducerEpochException(RequestError):
-    """A producer with a newer epoch has fenced this producer. Stop this producer, or start again with a new epoch."""
+    """A producer with a newer epoch has fenced this producer.
+
+    Stop this producer, or start again with a new epoch.
+    """
 
 
 class InvalidTxnStateException(RequestError):
-    """A transactional append is outside its transaction. Begin a transaction, or add the partition first."""
+    """A transactional append is outside its transaction.
+
+    Begin a transaction, or add the partition first.
+    """
 
 
 class TransactionCoordinatorFencedException(RequestError):
@@ -440,11 +513,17 @@ class ProducerFencedException(RequestError):
 
 
 class InvalidPidMappingException(RequestError):
-    """The transactional id is unknown, or belongs to another producer id. Begin a new transaction with the id."""
+    """The transactional id is unknown, or belongs to another producer id.
+
+    Begin a new transaction with the id.
+    """
 
 
 class ConcurrentTransactionsException(RequestError):
-    """The id's last transaction is decided, but has not ended in every partition yet. Try again shortly."""
+    """The id's last transaction is decided, but has not ended in every partition yet.
+
+    Try again shortly.
+    """
 
 
 class TimeoutException(RequestError, TimeoutError):
@@ -465,27 +544,45 @@ class BufferExhaustedException(TimeoutException):
 
 
 class InvalidTxnTimeoutException(RequestError):
-    """A transaction's timeout is not between 1 ms and `transaction.max.timeout.ms`. Pass a timeout in that range."""
+    """A transaction's timeout is not between 1 ms and `transaction.max.timeout.ms`.
+
+    Pass a timeout in that range.
+    """
 
 
 class TransactionAbortableException(RequestError):
-    """A partition is not part of the transaction. Abort the transaction."""
+    """A partition is not part of the transaction.
+
+    Abort the transaction.
+    """
 
 
 class TransactionalIdNotFoundException(RequestError, LookupError):
-    """Nobody has used this transactional id, or it has expired. Check the id; begin a transaction to use it."""
+    """Nobody has used this transactional id, or it has expired.
+
+    Check the id; begin a transaction to use it.
+    """
 
 
 class InvalidGroupIdException(RequestError):
-    """A consumer group has no name. Pass a name that is not empty."""
+    """A consumer group has no name.
+
+    Pass a name that is not empty.
+    """
 
 
 class GroupIdNotFoundException(RequestError, LookupError):
-    """The consumer group does not exist, or is of another kind. Check its name."""
+    """The consumer group does not exist, or is of another kind.
+
+    Check its name.
+    """
 
 
 class GroupNotEmptyException(RequestError):
-    """The consumer group still has members. Close its consumers first."""
+    """The consumer group still has members.
+
+    Close its consumers first.
+    """
 
 
 class GroupSubscribedToTopicException(RequestError):
@@ -496,15 +593,24 @@ class GroupSubscribedToTopicException(RequestError):
 
 
 class UnknownMemberIdException(RequestError):
-    """The group has members, and the caller that commits is not one of them. Close the group's consumers first."""
+    """The group has members, and the caller that commits is not one of them.
+
+    Close the group's consumers first.
+    """
 
 
 class OffsetMetadataTooLarge(RequestError):
-    """The text with a committed offset is longer than `offset.metadata.max.bytes`. Commit a shorter text."""
+    """The text with a committed offset is longer than `offset.metadata.max.bytes`.
+
+    Commit a shorter text.
+    """
 
 
 class UnstableOffsetCommitException(RequestError):
-    """An open transaction may still replace a committed offset. Try again after the transaction has ended."""
+    """An open transaction may still replace a committed offset.
+
+    Try again after the transaction has ended.
+    """
 
 
 class InconsistentTopicIdException(RequestError):
@@ -515,15 +621,24 @@ class InconsistentTopicIdException(RequestError):
 
 
 class PolicyViolationException(RequestError):
-    """The topic's `cleanup.policy` forbids the operation. Change the policy, or use another topic."""
+    """The topic's `cleanup.policy` forbids the operation.
+
+    Change the policy, or use another topic.
+    """
 
 
 class LogCleaningAbortedException(RequestError):
-    """Cleaning of a partition was aborted, on request or because the log changed. The cleaner tries again later."""
+    """Cleaning of a partition was aborted, on request or because the log changed.
+
+    The cleaner tries again later.
+    """
 
 
 class LogCleaningException(RequestError):
-    """The cleaner failed on a partition. `__cause__` is the reason."""
+    """The cleaner failed on a partition.
+
+    `__cause__` is the reason. Repair that first: the partition is not compacted until the directory is opened again.
+    """
 
 
 class LogDirLockedException(KafkaException):
@@ -534,11 +649,17 @@ class LogDirLockedException(KafkaException):
 
 
 class BeingWrittenException(KafkaException):
-    """Another process changed the files at every attempt to read them without a lock. Try again."""
+    """Another process changed the files at every attempt to read them without a lock.
+
+    Try again.
+    """
 
 
 class LogDirNotFoundException(RequestError, LookupError):
-    """The manager does not have this log directory. Pass one of its directories."""
+    """The manager does not have this log directory.
+
+    Pass one of its directories.
+    """
 
 
 class ClosedChannelException(IllegalStateException):
@@ -556,7 +677,10 @@ class TooManyOpenFilesException(KafkaException):
 
 
 class LogReadOnlyException(IllegalStateException):
-    """The log is open read-only, and the call would write. Open it for writing."""
+    """The log is open read-only, and the call would write.
+
+    Open it for writing.
+    """
 
 
 # --- the bytes are bad ----------------------------------------------------------------------------
@@ -570,7 +694,9 @@ class CorruptRecordException(BadBytesError):
 
 
 class RecordDeserializationException(BadBytesError):
-    """A record's key or value cannot be decoded in the requested format. Check the format, or skip the record.
+    """A record's key or value cannot be decoded in the requested format.
+
+    Check the format, or skip the record.
 
     Attributes:
         topic: The record's topic, or None if it is not known.
@@ -588,7 +714,10 @@ class RecordDeserializationException(BadBytesError):
 
 
 class CorruptIndexException(BadBytesError):
-    """An index file cannot belong to its segment. Delete it: kafkalog rebuilds it from the log."""
+    """An index file cannot belong to its segment.
+
+    Delete it: kafkalog rebuilds it from the log.
+    """
 
 
 class CorruptSnapshotException(BadBytesError):
@@ -599,15 +728,23 @@ class CorruptSnapshotException(BadBytesError):
 
 
 class CorruptCheckpointException(BadBytesError):
-    """A checkpoint or metadata file does not parse. The hint says whether it can be deleted."""
+    """A checkpoint or metadata file does not parse.
+
+    The hint says whether it can be deleted.
+    """
 
 
 class SchemaException(BadBytesError):
-    """A structured value does not parse: a transaction marker, a snapshot or a metadata record."""
+    """A structured value does not parse: a transaction marker, a snapshot or a metadata record.
+
+    Run `kafkalog verify`, which lists all damage of the directory.
+    """
 
 
 class UnknownRecordTypeException(BadBytesError):
-    """A record of an internal topic has a type that this version does not know. Coordinators skip such records.
+    """A record of an internal topic has a type that this version does not know.
+
+    Coordinators skip such records.
 
     Attributes:
         unknown_type: The number of the type.
@@ -617,7 +754,10 @@ class UnknownRecordTypeException(BadBytesError):
 
 
 class UnknownRecordVersionException(SchemaException):
-    """A record of an internal topic has a value of a version that this version does not know. Upgrade kafkalog."""
+    """A record of an internal topic has a value of a version that this version does not know.
+
+    Upgrade kafkalog.
+    """
 
 
 # --- the disk failed ------------------------------------------------------------------------------
@@ -639,7 +779,15 @@ class KafkaStorageException(DiskError, OSError):
 
     @classmethod
     def because_of(cls, error: Exception, message: str) -> Self:
-        """Creates the error from `message` and an operating system error: its reason, its file and its `errno`."""
+        """Creates the error from an error of the operating system: its reason, its file and its `errno`.
+
+        Args:
+            error: The error of the operating system.
+            message: The action of kafkalog that failed.
+
+        Returns:
+            The error to raise.
+        """
         if not isinstance(error, OSError) or error.strerror is None:
             return cls(f"{message}: {error}")
         path = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
@@ -657,26 +805,39 @@ class KafkaStorageException(DiskError, OSError):
 
 
 class RemoteStorageException(KafkalogError):
-    """The remote storage refused, did not answer, or returned wrong bytes. The message names the object.
+    """The remote storage refused, did not answer, or returned wrong bytes.
+
+    The message names the object.
 
     Nothing is lost locally, and copying continues later.
     """
 
 
 class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError):
-    """The remote storage has no such object, or the metadata have no such segment. Check the address and the prefix."""
+    """The remote storage has no such object, or the metadata have no such segment.
+
+    Check the address and the prefix.
+    """
 
 
 class CorruptManifestException(RemoteStorageException):
-    """The manifest of a segment in the remote tier does not parse. This segment cannot be read, but others can."""
+    """The manifest of a segment in the remote tier does not parse.
+
+    This segment cannot be read, but others can.
+    """
 
 
 class RetriableRemoteStorageException(RemoteStorageException):
-    """The remote storage failed for now. Try again: kafkalog itself also retries."""
+    """The remote storage failed for now.
+
+    Try again: kafkalog itself also retries.
+    """
 
 
 class DiskFull(KafkaStorageException):
-    """The disk or a quota has no space left. Free some space, then make the call again.
+    """The disk or a quota has no space left.
+
+    Free some space, then make the call again.
 
     The call was refused, and the bytes that it had written were taken back. Nothing is offline: reads continue, and the
     next write tries again.
@@ -698,7 +859,9 @@ class DiskFull(KafkaStorageException):
 
 
 class NoLiveLogDirException(KafkaStorageException):
-    """Every log directory has failed, so nothing can be read or written. Kafka's broker stops its process in this case.
+    """Every log directory has failed, so nothing can be read or written.
+
+    Kafka's broker stops its process in this case.
 
     Repair the disks, then open the directories again.
     """

@@ -135,7 +135,9 @@ def _topic_ids(given: Any) -> dict[str, str]:
 
 
 class RemoteStorage(_shown.Shown):
-    """The settings of a remote tier. They do not change. Nothing is requested from the storage before it is opened.
+    """The settings of a remote tier.
+
+    They do not change. Nothing is requested from the storage before it is opened.
 
     Args:
         url: `s3://bucket/prefix`, `gs:`, `abfs:`, `file:///mnt/tier` or another address that fsspec knows, or the path
@@ -159,14 +161,14 @@ class RemoteStorage(_shown.Shown):
         cache_bytes: Memory for data that was read, in bytes. Default 64 MiB.
         topic_ids: Topic ids by topic name, to choose one of two topics of the same name in the tier. Default: none.
 
+    Raises:
+        IllegalArgumentException: An argument has a wrong value.
+
     Attributes:
         url: The address; a path is absolute.
         layout: As given.
         cache_bytes: As given.
         topic_ids: As given.
-
-    Raises:
-        IllegalArgumentException: An argument has a wrong value.
 
     Example:
         >>> import kafkalog
@@ -297,7 +299,9 @@ class RemoteStorage(_shown.Shown):
     def checked(
         self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
     ) -> RemoteStorage:
-        """Returns `with_layout` after a check that the tier fits. A storage that does not answer is accepted.
+        """Returns `with_layout` after a check that the tier fits.
+
+        A storage that does not answer is accepted.
 
         Settings that were checked are not checked again, even in another process.
 
@@ -395,7 +399,9 @@ class RemoteStorage(_shown.Shown):
         return storage_at(objects, layout, prefix=self._prefix, settings=settings)
 
     def read_only_files(self, files: Files = OS_FILES, *, only_listed: bool = False) -> RemoteFiles:
-        """Returns the tier as a directory to read. Its path is `url`.
+        """Returns the tier as a directory to read.
+
+        Its path is `url`.
 
         Args:
             files: The file system of this machine, for a tier in a directory.

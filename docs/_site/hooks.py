@@ -23,6 +23,7 @@ from typing import Any
 import click
 import mkdocs_click._extension
 from mkdocs.structure.files import File
+from tables import filled
 
 ROOT = Path(__file__).parents[2]
 AT_THE_TOP = {
@@ -31,6 +32,7 @@ AT_THE_TOP = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
@@ -65,7 +67,7 @@ def from_the_top(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Changes links to documents at the top of the tree to the pages that they have become."""
+    """Adds tables, and changes links to documents at the top of the tree to the pages that they have become."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def link(found: re.Match[str]) -> str:
@@ -74,7 +76,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]
         return f"]({posixpath.relpath(AT_THE_TOP[there], folder or '.')}{found[2] or ''})"
 
-    return LINK.sub(link, markdown)
+    return LINK.sub(link, filled(markdown))
 
 
 def of_command(prog_name: str, command: click.Command, **_: Any) -> Iterator[str]:

@@ -86,7 +86,7 @@ def _time(timestamp_ms: int | None) -> str:
 
 @dataclass(frozen=True, repr=False)
 class PartitionDescription(_Sums):
-    """A partition at one moment.
+    """The content of a partition at one moment, as `Partition.describe` returns it.
 
     Attributes:
         topic: The topic's name.
@@ -106,6 +106,15 @@ class PartitionDescription(_Sums):
         sample: Records from places spread over all offsets.
         problem: Why the partition could not be described, or None.
         damage: Parts of the log that cannot be read, as far as they were met.
+
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     offsets = log.append_many([(b"tea", None, (), 1_772_355_600_000), b"milk"])
+        ...     found = log.describe()
+        >>> found.topic, found.partition, found.log_start_offset, found.end_offset
+        ('orders', 0, 0, 2)
+        >>> found.records, found.is_exact, found.oldest_timestamp
+        (2, True, 1772355600000)
     """
 
     topic: str
@@ -210,12 +219,22 @@ def _counted(problems: Sequence[str]) -> str:
 
 @dataclass(frozen=True, repr=False)
 class TopicDescription(_OfParts):
-    """A topic at one moment. The numbers are sums over its partitions.
+    """The content of a topic at one moment, as `Topic.describe` returns it.
+
+    The numbers are sums over its partitions.
 
     Attributes:
         name: The topic's name.
         partitions: The description of each partition.
         sample: Records from places spread over all offsets.
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     orders = store.create_topic("orders", partitions=2)
+        ...     places = orders.append_many([b"tea", b"milk", b"bread"])
+        ...     found = orders.describe()
+        >>> found.name, found.records, len(found.partitions), found.problems
+        ('orders', 3, 2, [])
     """
 
     name: str
@@ -239,12 +258,22 @@ class TopicDescription(_OfParts):
 
 @dataclass(frozen=True, repr=False)
 class StoreDescription(_OfParts):
-    """A store at one moment. The numbers are sums over its topics.
+    """The content of a store at one moment, as `Store.describe` returns it.
+
+    The numbers are sums over its topics.
 
     Attributes:
         place: The store's directories.
         topics: The description of each topic.
         sample: Records from places spread over all offsets, if they were requested.
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     place = store.create_topic("orders").append(b"tea")
+        ...     place = store.create_topic("payments").append(b"12.50")
+        ...     found = store.describe()
+        >>> [topic.name for topic in found.topics], found.records
+        (['orders', 'payments'], 2)
     """
 
     place: str

@@ -94,10 +94,18 @@ class ProducerBatch(Answered):
 
 
 class RecordFuture(Numbered, Future[RecordMetadata], Shown):
-    """The result of one record. `result()` is a RecordMetadata; `exception()` is the reason if it is not in the log.
+    """The result of one record that was sent.
 
-    Waiting raises IllegalStateException if nobody would ever answer: in a forked child, or in a callback of another
-    future.
+    `Producer.send` returns it. It is a `concurrent.futures.Future`, and a coroutine can await it. Waiting raises
+    IllegalStateException if nobody would ever answer: in a forked child, or in a callback of another future.
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     orders = store.create_topic("orders")
+        ...     with store.producer() as producer:
+        ...         future = producer.send("orders", b"tea", key=b"c-7")
+        ...         print(future.result(timeout=10), future.exception())
+        RecordMetadata(topic='orders', partition=0, offset=0) None
     """
 
     _inner = frozenset({"number_of", "set_exception", "set_result", "set_running_or_notify_cancel", "tell_waiters"})
@@ -207,7 +215,19 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
 
     if TYPE_CHECKING:
 
-        def result(self, timeout: float | None = None) -> RecordMetadata: ...
+        def result(self, timeout: float | None = None) -> RecordMetadata:
+            """Waits for the record and returns its position.
+
+            Args:
+                timeout: The longest time to wait, in seconds. Default: forever.
+
+            Returns:
+                The topic, partition and offset of the record.
+
+            Raises:
+                TimeoutError: The result is not known in time.
+                KafkalogError: The reason if the record is not in the log.
+            """
 
     def _awaited(self, timeout: float | None) -> RecordMetadata:
         if not self._batch.wait(timeout):
@@ -228,14 +248,18 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
             The error, or None.
 
         Raises:
-            concurrent.futures.TimeoutError: The result is not known in time.
+            TimeoutError: The result is not known in time.
         """
         if not self._batch.wait(timeout):
             raise FutureTimeoutError
         return self._exception
 
     def done(self) -> bool:
-        """Returns whether the record's outcome is known."""
+        """Returns whether the record's outcome is known.
+
+        Returns:
+            True if the record is in the log, or was refused.
+        """
         return self._batch.outcomes is not None
 
     def set_running_or_notify_cancel(self) -> bool:

@@ -86,10 +86,16 @@ class Filters(TypedDict, total=False):
 
 
 class Selection:
-    """The checked form of `Filters` with a window.
+    """The checked form of `Filters` with a window of offsets or times.
 
-    Raises IllegalArgumentException for arguments that are invalid, and MissingPackageException if a Match is needed and
-    pyarrow is not installed.
+    Raises:
+        IllegalArgumentException: An argument is invalid.
+        MissingPackageException: A filter needs pyarrow, which is not installed.
+
+    Example:
+        >>> from kafkalog.toolbox.export import Selection
+        >>> Selection(10, 20, key=b"c-7").isolation
+        'read_uncommitted'
     """
 
     # More than eight parameters: they are the keys of Filters.
@@ -137,19 +143,34 @@ class Selection:
         return f"Selection({', '.join(parts)})"
 
     def within(self, window: Window) -> Selection:
-        """Returns a copy with another window."""
+        """Returns a copy with another window.
+
+        Args:
+            window: The new window.
+
+        Returns:
+            The copy.
+        """
         made = copy.copy(self)
         made.window = made._asked_window = window
         return made
 
     def unpruned(self) -> Selection:
-        """Returns a copy with the window as given, without the limits that its conditions imply."""
+        """Returns a copy with the window as given, without the limits that its conditions imply.
+
+        Returns:
+            The copy.
+        """
         made = copy.copy(self)
         made.window = self._asked_window
         return made
 
     def untold(self) -> Selection:
-        """Returns a copy for reading ahead, which does not report damage; the reader itself reports it."""
+        """Returns a copy for reading ahead, which does not report damage; the reader itself reports it.
+
+        Returns:
+            The copy.
+        """
         if self.tell is None:
             return self
         made = copy.copy(self)
@@ -172,15 +193,37 @@ class Selection:
         return first if isinstance(first, int) else None, behind if isinstance(behind, int) else None
 
     def limits(self, times: Times) -> Mapping[str, Any]:
-        """Returns the limits as keyword arguments of `RecordWalk` and `ColumnBuilder`."""
+        """Returns the limits as keyword arguments of `RecordWalk` and `ColumnBuilder`.
+
+        Args:
+            times: The times of the log's segments.
+
+        Returns:
+            The keyword arguments.
+        """
         return {**times.limits, "wanted_keys": self.keys}
 
     def columns_for(self, columns: Sequence[str]) -> list[str]:
-        """Returns the columns to decode: these, and those that the filters need."""
+        """Returns the columns to decode: these, and those that the filters need.
+
+        Args:
+            columns: The columns that the caller wants.
+
+        Returns:
+            The names. `columns` come first.
+        """
         return list(dict.fromkeys([*columns, *(self.match.columns if self.match is not None else ())]))
 
     def filtered(self, batch: Any, columns: Sequence[str]) -> Any:
-        """Returns the matching rows of a record batch, with these columns."""
+        """Returns the matching rows of a record batch, with these columns.
+
+        Args:
+            batch: A pyarrow.RecordBatch.
+            columns: The columns of the result.
+
+        Returns:
+            A pyarrow.RecordBatch.
+        """
         if self.match is not None:
             batch = self.match.filtered(batch)
         return batch if len(columns) == batch.num_columns else batch.select(list(columns))

@@ -29,12 +29,24 @@ if TYPE_CHECKING:
 
 
 class CursorInfo(NamedTuple):
-    """A cursor.
+    """A named reading position, as `Store.cursors` lists it.
 
     Attributes:
         name: The cursor's name, which is its group's name.
         state: The group's state in Kafka's words; "Empty" if it has no members.
         partitions: The position in each partition, with the end and the lag if they are known.
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     places = store.create_topic("orders").append_many([b"tea", b"milk", b"bread"])
+        ...     with store.reader("billing", topics=["orders"]) as reader:
+        ...         records = reader.poll(2)
+        ...         committed = reader.commit()
+        ...     found = store.cursors()[0]
+        >>> found
+        <CursorInfo 'billing', state Empty: 1 partition, lag 1>
+        >>> found.partitions[0].committed.offset, found.partitions[0].end
+        (2, 3)
     """
 
     name: str

@@ -16,7 +16,7 @@ from kafkalog.errors import InvalidPartitionsException, InvalidTopicException, U
 
 
 class TopicInfo(NamedTuple):
-    """A topic.
+    """The facts about a topic that are known without opening its logs, as `Topic.info` has them.
 
     Attributes:
         name: The topic's name.
@@ -24,6 +24,13 @@ class TopicInfo(NamedTuple):
         topic_id: The id, a Uuid of 22 characters; None if the topic has none.
         overrides: The settings in which it differs from the store's defaults.
         is_internal: Whether it is one of Kafka's internal topics.
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     prices = store.create_topic("prices", partitions=3, config={"cleanup.policy": "compact"})
+        ...     found = prices.info
+        >>> found.name, found.partitions, found.overrides["cleanup.policy"], found.is_internal
+        ('prices', 3, 'compact', False)
     """
 
     name: str

@@ -15,7 +15,9 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
 
 @click.command("export")
 @READ_DIRS
-@click.option("--to", "target", required=True, type=LocalPath(), metavar="DIR", help="The directory for the files.")
+@click.option(
+    "--to", "target", required=True, type=LocalPath(), metavar="EXPORT_DIR", help="The directory for the files."
+)
 @ONLY
 @click.option(
     "--codec", metavar="NAME", default="snappy", show_default=True, help="Compression: none, snappy, gzip, lz4 or zstd."
@@ -34,7 +36,7 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
     show_default=True,
-    help="delta also makes DIR a Delta table (needs the package deltalake).",
+    help="delta also makes EXPORT_DIR a Delta table (needs the package deltalake).",
 )
 @JSON
 @PROGRESS
@@ -55,14 +57,16 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Write new records to Parquet files in DIR, such as topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
+    """Write new records to Parquet files in EXPORT_DIR.
+
+    A file is named such as topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
 
     The log directories are only read. Existing files are kept: run the command once an hour, and each run writes what
     was appended since. A run after an interrupted one continues it. Kafka's internal topics are exported only if they
     are named.
 
     Exit 1 if something was left out because of damage or could not be exported, 3 for an I/O error or while another
-    export to DIR is running.
+    export to EXPORT_DIR is running.
     """
     roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)

@@ -13,7 +13,7 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, 
 
 
 @click.command("import")
-@click.argument("source", type=LocalPath(), metavar="SOURCE")
+@click.argument("source", type=LocalPath(), metavar="EXPORT_DIR")
 @click.argument("log_dir", type=LocalPath(), metavar="DIR")
 @click.argument("partitions", nargs=-1)
 @ONLY
@@ -38,7 +38,7 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Create partitions in DIR from what `kafkalog spark export` wrote to SOURCE, with every record at its offset.
+    """Create partitions in DIR from what `kafkalog spark export` wrote to EXPORT_DIR, with every record at its offset.
 
     PARTITIONS (topic-0, a topic, or a glob) limits them; the default is all. Without --yes the command only reports the
     partitions and how many records they would get. Exit 1 if a partition could not be created, 3 for an I/O error or if

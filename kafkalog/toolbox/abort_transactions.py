@@ -58,9 +58,11 @@ NO_COORDINATOR_EPOCH = 0  # Kafka's tool sends this if the partition knows no ep
 
 
 class Aimed(NamedTuple):
-    """Says which transaction is meant; set exactly one of `transactional_id`, `producer_id` and `start_offset`.
-    `producer_epoch` may narrow `producer_id` down.  `start_offset` is the transaction's first offset in a partition,
-    and needs exactly one partition."""
+    """Says which transaction is meant: set exactly one of `transactional_id`, `producer_id` and `start_offset`.
+
+    `producer_epoch` may narrow `producer_id` down. `start_offset` is the transaction's first offset in a partition, and
+    needs exactly one partition.
+    """
 
     transactional_id: str | None = None
     producer_id: int | None = None
@@ -68,7 +70,11 @@ class Aimed(NamedTuple):
     start_offset: int | None = None
 
     def words(self) -> str:
-        """Returns the end of a sentence that names the transaction, such as "of producer id 7"."""
+        """Returns the end of a sentence that names the transaction, such as "of producer id 7".
+
+        Returns:
+            The words.
+        """
         if self.transactional_id is not None:
             return f"of the transactional id {self.transactional_id!r}"
         if self.producer_id is None:
@@ -368,7 +374,9 @@ def other_replicas(
 def abort(
     plan: Abort, *, take_over: bool = False, files: Files = OS_FILES, clock: Clock = SYSTEM_CLOCK
 ) -> dict[TopicPartition, int]:
-    """Carries out a plan of `plan_abort`.  Everything is on disk when it returns.
+    """Carries out a plan of `plan_abort`.
+
+    Everything is on disk when it returns.
 
     Args:
         plan: The plan, from `plan_abort`.

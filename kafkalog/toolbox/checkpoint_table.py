@@ -52,8 +52,11 @@ class CheckpointRow:
 
 @dataclass
 class CheckpointTable:
-    """The checkpoints of a directory.  `files` maps each checkpoint to its number of lines, to the reason why it cannot
-    be read, or to None if it does not exist."""
+    """The checkpoints of a directory.
+
+    `files` maps each checkpoint to its number of lines, to the reason why it cannot be read, or to None if it does
+    not exist.
+    """
 
     log_dir: str
     rows: list[CheckpointRow] = field(default_factory=list)

@@ -39,15 +39,20 @@ from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_wha
 from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
 
-__all__ = ["Cleanable", "Compacted", "PassOptions", "cleanable", "compact", "left_alone", "watermarks_are_blank"]
+__all__ = [
+    "Cleanable", "Compacted", "PassOptions", "TopicSettings", "cleanable", "compact", "left_alone",
+    "watermarks_are_blank",
+]  # fmt: skip
 
 RATIO = "min.cleanable.dirty.ratio"
 
 
 class PassOptions(NamedTuple):
-    """Options of a compaction.  `cleaner` sets the memory.  With `rolls`, active segments with records are closed
-    first, so that they are compacted too.  `lasts` has the last offset of each key of one partition, if the caller has
-    found it already."""
+    """Options of a compaction.
+
+    `cleaner` sets the memory. With `rolls`, active segments with records are closed first, so that they are
+    compacted too. `lasts` has the last offset of each key of one partition, if the caller has found it already.
+    """
 
     cleaner: CleanerConfig = CleanerConfig(num_threads=1)
     rolls: bool = False
@@ -57,8 +62,11 @@ class PassOptions(NamedTuple):
 
 @dataclass
 class Compacted:
-    """The result for one partition.  `held` is what keeps the rest, or all of it, from being compacted.  `error` is
-    what is wrong with the partition, which then is unchanged except for completed passes."""
+    """The result for one partition.
+
+    `held` is what keeps the rest, or all of it, from being compacted. `error` is what is wrong with the partition,
+    which then is unchanged except for completed passes.
+    """
 
     partition: TopicPartition
     stats: CompactionStats | None = None
@@ -67,8 +75,10 @@ class Compacted:
 
     @property
     def expected_s(self) -> float:
-        """The expected seconds of the compaction, at the rate of the reading just now: writing takes as long as
-        reading."""
+        """The expected time of the compaction, in seconds.
+
+        It assumes that writing takes as long as the reading just before.
+        """
         if self.stats is None or not self.stats.bytes_read:
             return 0.0
         return self.stats.elapsed_s * (self.stats.bytes_read + self.stats.bytes_written) / self.stats.bytes_read
@@ -95,7 +105,7 @@ def left_alone(
         A `Reason` for each partition that is left alone.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import TopicSettings
         >>> from kafkalog.toolbox.compact import left_alone
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("orders").append(b"one")
@@ -159,7 +169,7 @@ def compact(
         LogDirLockedException: Another process has the directory, with `act`.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import TopicSettings
         >>> from kafkalog.toolbox.compact import PassOptions, compact
         >>> with kafkalog.open("shop") as store:
         ...     topic = store.create_topic("prices", config={"cleanup.policy": "compact"})
@@ -310,7 +320,7 @@ def cleanable(
         KafkalogError: The log cannot be opened.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import TopicSettings
         >>> from kafkalog.toolbox.compact import PassOptions, cleanable
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("prices", config={"cleanup.policy": "compact"}).append(b"1", key=b"apple")

@@ -4,8 +4,8 @@ If both have a partition, the offsets that both have are compared: from the larg
 end offset, as they were seen first.  That range is split into pieces at offsets where both logs begin a batch.  Pieces
 with the same bytes are equal, even in different segments.  Only the others are decoded and compared column by column.
 So batch layout, compression, producer ids and leader epochs do not count, unless bytes are to be compared.  Markers of
-transactions are no records and count only as bytes.  But a transaction that one log has aborted and the other has not
-is a difference, because read_committed readers see it.  Equal bytes are not checked for damage: `verify` does that.
+transactions are no records and count only as bytes.  However, a transaction that one log has aborted and the other has
+not is a difference, because read_committed readers see it.  Equal bytes are not checked for damage: `verify` does that.
 
 Only reads, takes no lock, works while others write.  Needs pyarrow if bytes differ.
 """
@@ -85,14 +85,23 @@ class Span(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Offsets of the common range that one log lacks and the other has: how many, and the first (None: there are
-    none)."""
+    """Counts the offsets of the common range that one log lacks and the other has, and names the first.
+
+    The first is None if there are none.
+    """
 
     records: int = 0
     first_offset: int | None = None
 
     def plus(self, offsets: np.ndarray) -> Missing:
-        """Returns the sum with some more, which come after the known ones."""
+        """Returns the sum with some more, which come after the known ones.
+
+        Args:
+            offsets: The offsets, an array in increasing order.
+
+        Returns:
+            The sum.
+        """
         if not len(offsets):
             return self
         first = int(offsets[0]) if self.first_offset is None else self.first_offset
@@ -103,16 +112,21 @@ NONE_MISSING = Missing()
 
 
 class Difference(NamedTuple):
-    """An offset at which both logs have a record, with those of "key", "value", "headers" and "timestamp" that
-    differ."""
+    """An offset at which both logs have a record, and the names of the fields that differ.
+
+    The names are of "key", "value", "headers" and "timestamp".
+    """
 
     offset: int
     fields: tuple[str, ...]
 
 
 class EndedOtherwise(NamedTuple):
-    """Transactions that one log has aborted, and whose records a read_committed reader of the other log sees: how many,
-    and the first offset of the first (None: there are none)."""
+    """Counts transactions that one log has aborted and the other has not.
+
+    A read_committed reader of the other log sees their records. `first` is the first offset of the first one; None if
+    there are none.
+    """
 
     transactions: int = 0
     first_offset: int | None = None
@@ -178,8 +192,10 @@ class Compared:
 
     @property
     def is_equal_in_common(self) -> bool:
-        """Whether nothing differs in the common offsets, and nothing is damaged.  True for a partition that only one
-        directory has."""
+        """Whether nothing differs in the common offsets, and nothing is damaged.
+
+        True for a partition that only one directory has.
+        """
         return not (
             self.differing
             or self.missing_here.records
@@ -194,7 +210,9 @@ class Compared:
 @dataclass
 class CompareReport:
     """The result of `compare`: each partition of either directory.
-    `unsettled` has those that could not be compared because they changed during each attempt."""
+
+    `unsettled` has those that could not be compared because they changed during each attempt.
+    """
 
     log_dir: str
     other: str

@@ -56,8 +56,11 @@ NO_PLAN: Plan = {}
 
 
 class Aim(NamedTuple):
-    """The new position of cursors.  `how` is an option of Kafka's tool without its dashes.  `value` is an offset, a
-    shift, or milliseconds since 1970, depending on `how`."""
+    """The new position of cursors.
+
+    `how` is an option of Kafka's tool without its dashes. `value` is an offset, a shift, or milliseconds since
+    1970, depending on `how`.
+    """
 
     how: str
     value: int = 0
@@ -76,8 +79,11 @@ class Change(NamedTuple):
 
 @dataclass
 class ChangePlan:
-    """The planned changes.  `deleted` are groups that are deleted as a whole.  `refused` maps groups that stay
-    unchanged to the reason.  `begun` are groups that do not exist yet."""
+    """The planned changes.
+
+    `deleted` are groups that are deleted as a whole. `refused` maps groups that stay unchanged to the reason.
+    `begun` are groups that do not exist yet.
+    """
 
     changes: list[Change] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -85,7 +91,14 @@ class ChangePlan:
     begun: list[str] = field(default_factory=list)
 
     def of_group(self, group: str) -> list[Change]:
-        """Returns the changes of one group."""
+        """Returns the changes of one group.
+
+        Args:
+            group: The group's name.
+
+        Returns:
+            The changes, in the order of partitions.
+        """
         return [each for each in self.changes if each.group == group]
 
     @property

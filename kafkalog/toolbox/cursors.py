@@ -60,7 +60,9 @@ class Cursor(NamedTuple):
     @property
     def deleted(self) -> int:
         """The number of offsets between the cursor and the log start that were deleted before the group read them.
-        `lag` counts them, as Kafka's does."""
+
+        `lag` counts them, as Kafka's does.
+        """
         return 0 if self.committed is None or self.start is None else max(self.start - self.committed.offset, 0)
 
     @property
@@ -118,6 +120,8 @@ class GroupCursors(NamedTuple):
 class CursorLook:
     """One reading of the cursors in log directories.
 
+    `groups` has the groups by name, and `findings` has what could not be read.
+
     Args:
         log_dirs: The log directories.
         cursors_dir: The directory of cursors of a reading process, which need not exist yet.
@@ -127,8 +131,6 @@ class CursorLook:
 
     Raises:
         KafkalogError: A directory cannot be listed, as for `kafkalog.list_partitions`.
-
-    `groups` has the groups by name, and `findings` has what could not be read.
 
     Example:
         >>> from kafkalog.toolbox.cursors import CursorLook
@@ -236,11 +238,31 @@ class CursorLook:
         return Cursor(partition, committed, end, pending, gone, age_ms, start)
 
     def named(self, groups: Collection[str]) -> list[GroupCursors]:
-        """Returns the groups of these names.  Raises GroupIdNotFoundException for a group that does not exist."""
+        """Returns the groups of these names.
+
+        Args:
+            groups: The names.
+
+        Returns:
+            The groups.
+
+        Raises:
+            GroupIdNotFoundException: A group does not exist.
+        """
         return [self.must(name) for name in dict.fromkeys(groups)]
 
     def must(self, group: str) -> GroupCursors:
-        """Returns one group.  Raises GroupIdNotFoundException if it does not exist."""
+        """Returns one group.
+
+        Args:
+            group: The group's name.
+
+        Returns:
+            The group.
+
+        Raises:
+            GroupIdNotFoundException: The group does not exist.
+        """
         found = self.groups.get(group)
         if found is None:
             place = ", ".join([*self.log_dirs, *([self.cursors_dir] if self.cursors_dir else [])])
@@ -252,14 +274,30 @@ class CursorLook:
         return found
 
     def may_change(self, group: GroupCursors) -> bool:
-        """Returns whether the group is kept where cursors are changed: in the directory of cursors, if there is one."""
+        """Returns whether the group is kept where cursors are changed: in the directory of cursors, if there is one.
+
+        Args:
+            group: The group.
+
+        Returns:
+            True if it can be changed.
+        """
         return self.cursors_dir is None or group.log_dir == self.cursors_dir
 
     # --- partitions ------------------------------------------------------------------------------------
 
     def bounds(self, partition: TopicPartition) -> Bounds:
-        """Returns where a partition begins and ends.  Raises UnknownTopicOrPartitionException if it is not in these
-        directories or cannot be read."""
+        """Returns where a partition begins and ends.
+
+        Args:
+            partition: The partition.
+
+        Returns:
+            The offsets for readers, and the topic's id.
+
+        Raises:
+            UnknownTopicOrPartitionException: The partition is not in these directories, or cannot be read.
+        """
         if partition not in self.homes:
             raise UnknownTopicOrPartitionException(
                 f"no partition {partition} in {', '.join(self.log_dirs)}",
@@ -273,27 +311,60 @@ class CursorLook:
         return found
 
     def offset_for_time(self, partition: TopicPartition, time_ms: int) -> int | None:
-        """Returns the offset of the first record at or after a time; None if there is none."""
+        """Returns the offset of the first record at or after a time; None if there is none.
+
+        Args:
+            partition: The partition.
+            time_ms: The time, in ms since 1970.
+
+        Returns:
+            The offset, or None.
+        """
         self.bounds(partition)
         with self._view(self.homes[partition], partition) as view:
             return view.offset_for_time(time_ms)
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
-        """Returns the partitions in these directories that a topic, a partition or a glob names."""
+        """Returns the partitions in these directories that a topic, a partition or a glob names.
+
+        Args:
+            name: The name, such as "orders", "orders-0" or "ord*".
+
+        Returns:
+            The partitions.
+        """
         return sorted(each for each in self.homes if names_partition(name, each))
 
     def known_partitions(self) -> list[TopicPartition]:
-        """Returns the partitions in these directories, and missing ones that a cursor points into."""
+        """Returns the partitions in these directories, and missing ones that a cursor points into.
+
+        Returns:
+            The partitions.
+        """
         return sorted({*self.homes, *(each.partition for group in self.groups.values() for each in group.cursors)})
 
     def nearest_group(self, name: str) -> str | None:
-        """Returns the group with the most similar name, or None."""
+        """Returns the group with the most similar name, or None.
+
+        Args:
+            name: A name, which may be misspelled.
+
+        Returns:
+            The group's name, or None.
+        """
         import difflib
 
         return next(iter(difflib.get_close_matches(name, list(self.groups), n=1)), None)
 
     def offsets_homes(self, log_dirs: Sequence[str]) -> dict[int, str]:
-        """Returns the directories of the partitions of `__consumer_offsets`, by number."""
+        """Returns the directories of the partitions of `__consumer_offsets`, by number.
+
+        Args:
+            log_dirs: The log directories.
+
+        Returns:
+            The directories by partition number.
+        """
         found: dict[int, str] = {}
         for log_dir in log_dirs:
             for partition in list_partitions(log_dir, files=self.files) if self.files.is_dir(log_dir) else ():

@@ -25,8 +25,10 @@ __all__ = ["Deletion", "delete_records", "plan_deletion"]
 
 
 class Deletion(NamedTuple):
-    """The planned change of the log start offset.  `segments` are entirely before it; the next retention deletes
-    them."""
+    """The planned change of the log start offset.
+
+    `segments` are entirely before it; the next retention deletes them.
+    """
 
     partition: TopicPartition
     log_start_offset: int

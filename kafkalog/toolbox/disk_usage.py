@@ -72,13 +72,21 @@ class Sum:
     allocated: int = 0
 
     def add(self, used: Used) -> None:
-        """Adds one more file."""
+        """Adds one more file.
+
+        Args:
+            used: The file.
+        """
         self.files += 1
         self.size += used.size
         self.allocated += used.allocated
 
     def take(self, other: Sum) -> None:
-        """Adds another sum."""
+        """Adds another sum.
+
+        Args:
+            other: The sum to add.
+        """
         self.files += other.files
         self.size += other.size
         self.allocated += other.allocated
@@ -86,8 +94,10 @@ class Sum:
 
 @dataclass
 class DiskUsage:
-    """The result of `disk_usage`: `by_topic` and `by_kind` each sum up to `total`; `by_age` to the files of kind
-    "logs"."""
+    """The result of `disk_usage`.
+
+    `by_topic` and `by_kind` each sum up to `total`. `by_age` sums up to the files of kind "logs".
+    """
 
     total: Sum = field(default_factory=Sum)
     by_topic: dict[str, Sum] = field(default_factory=dict)

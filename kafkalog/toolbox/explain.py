@@ -70,8 +70,11 @@ class Explained:
 
 @dataclass
 class Explanation:
-    """The segments of a partition in order, and irregularities (`findings`).  `compaction` is set for a compacted log.
-    With `is_local`, only what stays on the disk is explained, of a log that continues in a remote tier."""
+    """The segments of a partition in order, and irregularities (`findings`).
+
+    `compaction` is set for a compacted log. With `is_local`, only what stays on the disk is explained, of a log
+    that continues in a remote tier.
+    """
 
     facts: PartitionFacts
     segments: list[Explained]

@@ -63,8 +63,10 @@ class Cut(NamedTuple):
 
 @dataclass
 class Recovered:
-    """The result for one partition: what is removed, where the log ends now, and which files differ (names in its
-    directory)."""
+    """The result for one partition.
+
+    It says what is removed, where the log ends now, and which files of its directory differ, by name.
+    """
 
     partition: TopicPartition
     recovery_point: int

@@ -57,8 +57,11 @@ TAKE_ANOTHER = "another backup may have the complete file; `kafkalog salvage` co
 
 @dataclass
 class RestoreReport:
-    """The result of a restore.  `directories` maps each source directory to the restored one.  `findings` says what was
-    wrong with the source when the backup was taken."""
+    """The result of a restore.
+
+    `directories` maps each source directory to the restored one. `findings` says what was wrong with the source
+    when the backup was taken.
+    """
 
     path: str
     backup: str

@@ -72,7 +72,11 @@ class SalvageReport:
     notes: list[str] = field(default_factory=list)
 
     def take(self, other: SalvageReport) -> None:
-        """Adds another report."""
+        """Adds another report.
+
+        Args:
+            other: The report to add.
+        """
         self.lost += other.lost
         self.ranges += other.ranges
         self.partitions += other.partitions

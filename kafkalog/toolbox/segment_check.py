@@ -326,7 +326,7 @@ class SegmentCheck:
             header = native.header_at(head)
             what = f"a bad CRC (stored {header.crc}) at offset {header.base_offset}"
         elif why == native.OK:
-            what = "the rest is too short for a batch"
+            what = "the remaining bytes are too few for a batch"
         if found is not None:
             gone = found.base_offset - self.next_offset
             what += f"; the next good batch begins at offset {found.base_offset}"

@@ -43,7 +43,11 @@ class TopicRow:
     topic_ids: list[str] = field(default_factory=list)
 
     def take(self, part: _Part) -> None:
-        """Adds one partition."""
+        """Adds one partition.
+
+        Args:
+            part: The partition.
+        """
         self.contents.add(part.contents)
         self.segments += part.segments
         self.bytes += part.bytes
@@ -78,7 +82,14 @@ class Topics:
     partitions: dict[str, dict[TopicPartition, str]] = field(default_factory=dict)
 
     def folders(self, log_dir: str) -> dict[TopicPartition, str]:
-        """Returns the partitions' directories in one of the log directories."""
+        """Returns the partitions' directories in one of the log directories.
+
+        Args:
+            log_dir: The log directory.
+
+        Returns:
+            The directories by partition.
+        """
         return self.partitions.get(log_dir, {})
 
 

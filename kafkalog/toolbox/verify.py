@@ -165,8 +165,9 @@ def verify(
 
 
 def verify_directory(root: str, files: Files, report: Report) -> None:
-    """Checks the files of a log directory outside of partitions: checkpoints, topics' settings, and names of
-    directories.
+    """Checks the files of a log directory that belong to no partition.
+
+    These are the checkpoints, the topics' settings and the names of directories.
 
     Args:
         root: The log directory.

@@ -8,27 +8,46 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import kafkalog
 
 MODULES = [
+    "kafkalog.config",
     "kafkalog.decoding",
+    "kafkalog.errors",
+    "kafkalog.metrics.kinds",
+    "kafkalog.metrics.names",
+    "kafkalog.metrics.prometheus",
+    "kafkalog.metrics.registry",
     "kafkalog.partition",
     "kafkalog.producer",
     "kafkalog.reader",
     "kafkalog.records",
+    "kafkalog.remote",
     "kafkalog.store",
     "kafkalog.topic",
     "kafkalog.transaction",
     "kafkalog._face.chunk_reader",
     "kafkalog._face.decoded",
+    "kafkalog._face.describing",
     "kafkalog._face.opening",
     "kafkalog._face.readable",
+    "kafkalog._face.record_future",
     "kafkalog._face.selection",
+    "kafkalog._face.store_cursors",
+    "kafkalog._face.topic_info",
     "kafkalog._face.writer",
+    "kafkalog._native.codec.reading",
+    "kafkalog.engine.cleaner.passes",
+    "kafkalog.engine.format.names",
     "kafkalog.engine.host.log_dirs",
+    "kafkalog.engine.host.log_manager",
+    "kafkalog.engine.host.settings",
+    "kafkalog.engine.remote.remote_log_manager",
+    *(f"kafkalog.toolbox.{name}" for name in kafkalog.toolbox.__all__),
 ]
 
 
@@ -40,7 +59,8 @@ class Documented(NamedTuple):
 
     @property
     def doc(self) -> str:
-        return inspect.getdoc(self.thing) or ""
+        found = inspect.getdoc(self.thing) or ""
+        return re.sub(r"\A\w+\(.*\)\n\n", "", found)  # Cython puts the signature first
 
     @property
     def function(self) -> Any:

@@ -72,7 +72,7 @@ def test_a_result_is_described(each: Documented) -> None:
 def test_errors_are_named(each: Documented) -> None:
     import kafkalog.errors
 
-    known = {*dir(kafkalog.errors), "OSError", "TypeError"}
+    known = {*dir(kafkalog.errors), "OSError", "TimeoutError", "TypeError"}
     raised = sections(each.doc).get("Raises")
     if raised is not None:
         assert entries(raised)

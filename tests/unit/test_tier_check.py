@@ -162,7 +162,7 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
     result = run("tier", "restore", store, str(target), "--remote", str(tier), "--yes")
     assert result.code == 1, result.err
     folder = target / "orders-0"
-    (told,) = [line for line in result.lines if f"500 bytes; {size} were copied" in line]
+    (told,) = [line for line in result.lines if f"the object has 500 bytes; {size} were copied" in line]
     assert told.startswith(f"{folder / cut.name[:20]}.log: bytes 500 to {size}")
     assert str(cut) in told
     (told,) = [line for line in result.lines if "a bad CRC" in line]

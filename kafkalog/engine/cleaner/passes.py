@@ -94,7 +94,10 @@ class CompactionStats:
 
     @property
     def bytes_gained(self) -> int:
-        """How many bytes the log shrank.  Negative if rebuilt batches compress worse than before."""
+        """How many bytes the log shrank.
+
+        Negative if rebuilt batches compress worse than before.
+        """
         return self.bytes_before - self.bytes_after
 
 

@@ -107,6 +107,9 @@ class LogManager(ManagerLife, _shown.Shown):
         Args:
             log_dir: One of the directories of this manager.
 
+        Returns:
+            True if it is online; False after its disk failed.
+
         Raises:
             LogDirNotFoundException: `log_dir` is not a directory of this manager.
         """
@@ -118,6 +121,9 @@ class LogManager(ManagerLife, _shown.Shown):
         These are the live directories that are not cordoned, the fewest logs first.  If all are cordoned, it is the
         first live one.
 
+        Returns:
+            The paths.
+
         Raises:
             NoLiveLogDirException: No directory is online.
         """
@@ -128,6 +134,9 @@ class LogManager(ManagerLife, _shown.Shown):
         """Returns the broker epoch in the clean-shutdown markers.
 
         Returns None unless all directories are live and agree.  Call it before `startup`, which removes the markers.
+
+        Returns:
+            The epoch, or None.
         """
         if self.offline_log_dirs:
             return None
@@ -178,6 +187,9 @@ class LogManager(ManagerLife, _shown.Shown):
         """Sets a callback for truncations in logs that are loaded from now on.
 
         A recovery calls `tell` before each truncation.  An exception that `tell` raises ends the load, and a start.
+
+        Args:
+            tell: The callback, which gets the damage; None sets no callback.
         """
         self._as_all = self._start.opening = AS_ALL._replace(on_damage=tell)
 
@@ -213,6 +225,9 @@ class LogManager(ManagerLife, _shown.Shown):
     def topics(self) -> set[str]:
         """Returns the topics that have a log, loaded or not.
 
+        Returns:
+            The names.
+
         Raises:
             NoLiveLogDirException: All directories have failed.
         """
@@ -227,6 +242,9 @@ class LogManager(ManagerLife, _shown.Shown):
         Args:
             topic: The topic's name.
             numbers: The numbers of the partitions to read, in that order.  All partitions by default.
+
+        Yields:
+            The ids, in the order of `numbers`.
 
         Raises:
             CorruptCheckpointException: A `partition.metadata` file cannot be read.
@@ -244,6 +262,12 @@ class LogManager(ManagerLife, _shown.Shown):
         """Returns a log for a caller whose log refuses changes, as `get_log`.
 
         Waits for the last step of a move or a deletion, and finishes a change that was interrupted.
+
+        Args:
+            partition: The partition.
+
+        Returns:
+            The log, or None as for `get_log`.
         """
         log = self.registry.get(partition)
         if log is not None and log.local_log.life == CLOSING:
@@ -252,7 +276,14 @@ class LogManager(ManagerLife, _shown.Shown):
         return log or self._load_waiting(partition)
 
     def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
-        """Returns the current and future logs of a topic, and loads those that are not loaded yet."""
+        """Returns the current and future logs of a topic, and loads those that are not loaded yet.
+
+        Args:
+            topic: The topic's name.
+
+        Returns:
+            The logs.
+        """
         self._settle_to_look()
         for partition in self.registry.waiting_of(topic):
             self._load_waiting(partition)
@@ -316,9 +347,16 @@ class LogManager(ManagerLife, _shown.Shown):
             return log
 
     def open_log(self, partition: TopicPartition, opening: Opening) -> UnifiedLog:
-        """Opens the log of a partition for one user, with settings of its own; creates it if it is missing.
+        """Opens the log of a partition for one user, with the user's settings, and creates it if it is missing.
 
-        Raises as `get_or_create_log`, and what `opening.on_damage` raises.
+        It raises the errors of `get_or_create_log`, and those that `opening.on_damage` raises.
+
+        Args:
+            partition: The partition.
+            opening: How the log is opened: its settings, and the callback for damage.
+
+        Returns:
+            The log.
         """
         with self.changes.lock:
             self._check()
@@ -329,11 +367,17 @@ class LogManager(ManagerLife, _shown.Shown):
             return log
 
     def close_log(self, partition: TopicPartition, *, clean: bool) -> None:
-        """Closes a partition's log if it is open.  The next request loads it again.
+        """Closes a partition's log if it is open.
 
-        `clean`: the user says that all went well, and may already have closed the log.  Otherwise the log is released,
-        and the next load recovers it.  Raises KafkaStorageException if the disk refuses the end of the log, or the
-        checkpoints.
+        The next request loads it again.
+
+        Args:
+            partition: The partition.
+            clean: True if the user of the log reports that all went well; the log may be closed already. If False, the
+                log is released, and the next load recovers it.
+
+        Raises:
+            KafkaStorageException: The disk refuses the end of the log, or the checkpoints.
         """
         with self.changes.lock:
             if not self._is_running():
@@ -369,7 +413,14 @@ class LogManager(ManagerLife, _shown.Shown):
             self._end.distrust(log_dir)
 
     def checkpoint_now(self, log_dir: str) -> None:
-        """Writes the log starts and recovery points of a directory.  KafkaStorageException if the disk fails."""
+        """Writes the log start offsets and recovery points of a directory.
+
+        Args:
+            log_dir: The directory.
+
+        Raises:
+            KafkaStorageException: The disk failed.
+        """
         if not self.directories.checkpoint(log_dir, self.registry, raises=True):
             message, cause = f"the checkpoints of {log_dir} were not written", self.failure_channel.cause(log_dir)
             if isinstance(cause, OSError):
@@ -380,6 +431,9 @@ class LogManager(ManagerLife, _shown.Shown):
         """Calls `checkpoint_now` after work that is already done, as Kafka does.
 
         If the disk is full or descriptors run out, logs a warning; the next checkpoint, or the close, writes it.
+
+        Args:
+            log_dir: The directory.
         """
         try:
             self.checkpoint_now(log_dir)
@@ -387,10 +441,19 @@ class LogManager(ManagerLife, _shown.Shown):
             Lines(LOGGER, log_dir).warning("the checkpoints of %s will be written later: %s", log_dir, error)
 
     def set_line(self, log_dir: str, name: str, partition: TopicPartition, offset: int | None) -> None:
-        """Sets a partition's line of the checkpoint `name`, or removes it.
+        """Sets a partition's line in a checkpoint file, or removes it.
 
-        The partition must have no log open, except for the cleaner's line.  Raises CorruptCheckpointException if the
-        file cannot be read, and KafkaStorageException.
+        The partition must have no open log, except for the cleaner's checkpoint.
+
+        Args:
+            log_dir: The directory.
+            name: The name of the checkpoint file.
+            partition: The partition.
+            offset: The new offset; None removes the line.
+
+        Raises:
+            CorruptCheckpointException: The file cannot be read.
+            KafkaStorageException: The disk failed.
         """
         lines = self.directories.must(log_dir).lines(name)
         if name in _WITH_LINE:
@@ -407,7 +470,14 @@ class LogManager(ManagerLife, _shown.Shown):
         self.directories.write_lines(log_dir, name, lines)
 
     def had_clean_shutdown(self, log_dir: str) -> bool:
-        """Returns whether the start found that a directory was closed cleanly, or was empty."""
+        """Returns whether the start found that a directory was closed cleanly, or was empty.
+
+        Args:
+            log_dir: The directory.
+
+        Returns:
+            True if its logs needed no recovery.
+        """
         return bool(self._start.had_clean.get(log_dir)) or not self.registry.waiting_in(log_dir)
 
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
@@ -480,9 +550,16 @@ class LogManager(ManagerLife, _shown.Shown):
                 self._cleaning.abort(log.topic_partition)
 
     def tidy_up(self, topic: str) -> None:
-        """Removes what a creation or a move of the topic's partitions has left because of a full disk.
+        """Removes files that a creation or a move of the topic's partitions left behind.
 
-        Also covers a lack of file descriptors.  Raises DiskFull, TooManyOpenFilesException while it cannot.
+        They are left if the disk was full or the process had no file descriptors.
+
+        Args:
+            topic: The topic's name.
+
+        Raises:
+            DiskFull: The disk is still full.
+            TooManyOpenFilesException: The process still cannot open files.
         """
         with self.changes.lock:
             self._leftovers.settle(topic)
@@ -490,24 +567,54 @@ class LogManager(ManagerLife, _shown.Shown):
     def set_config_base(self, base_of: Callable[[str, LogConfig], LogConfig]) -> None:
         """Sets the source of the settings below a topic's overrides, for logs that are opened from now on.
 
-        `base_of(topic, default_config)` returns them.  By default they are `default_config`.
+        By default they are `default_config`.
+
+        Args:
+            base_of: A function of a topic's name and the default settings; it returns the topic's settings without
+                overrides.
         """
         self._contexts.base_of = base_of
 
     def config_of(self, topic: str) -> LogConfig:
-        """Returns a topic's settings, as logs that are opened from now on get them."""
+        """Returns a topic's settings, as logs that are opened from now on get them.
+
+        Args:
+            topic: The topic's name.
+
+        Returns:
+            The settings.
+        """
         return self._contexts.config_of(topic)
 
     def config_with(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        """Returns what a topic's settings would be with these overrides.  ConfigException."""
+        """Returns the settings that a topic would have with these overrides.
+
+        Args:
+            topic: The topic's name.
+            overrides: The topic's settings by key.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ConfigException: A value has the wrong type or is out of range.
+        """
         return self._contexts.config_with(topic, overrides)
 
     def tell_of_logs(self, when_ready: Callable[[UnifiedLog], object]) -> None:
-        """Calls `when_ready` with each log that is opened from now on, before any other code gets the log."""
+        """Calls `when_ready` with each log that is opened from now on, before any other code gets the log.
+
+        Args:
+            when_ready: The callback, which gets the log.
+        """
         self._contexts.when_ready = when_ready
 
     def topic_config_updated(self, topic: str) -> None:
-        """Makes the logs of a topic that are being created read its settings again when they are ready."""
+        """Makes the logs of a topic that are being created read its settings again when they are ready.
+
+        Args:
+            topic: The topic's name.
+        """
         self._contexts.topic_updated(topic)
 
     @property
@@ -550,7 +657,11 @@ class LogManager(ManagerLife, _shown.Shown):
         self._cleaning.reconfigure(config)
 
     def uncleanable_partitions(self) -> list[Uncleanable]:
-        """Returns the compacted partitions that are not cleaned any more, each with the reason."""
+        """Returns the compacted partitions that are not cleaned any more, each with the reason.
+
+        Returns:
+            The partitions. Empty if all can be compacted.
+        """
         return self._cleaning.uncleanable
 
     def compact(
@@ -595,6 +706,12 @@ class LogManager(ManagerLife, _shown.Shown):
         """Returns a pause of a partition's compaction that has not begun (`cleaning`).
 
         Once it begins, a compaction of the partition stops, and the caller waits for that.
+
+        Args:
+            partition: The partition.
+
+        Returns:
+            The pause, a context manager.
         """
         return self._cleaning.pause(partition)
 
@@ -687,7 +804,9 @@ class LogManager(ManagerLife, _shown.Shown):
         is_future: bool = False,
         log_start_offset: int | None = None,
     ) -> None:
-        """Removes all records of a partition.  Its log continues at `new_offset`.
+        """Removes all records of a partition.
+
+        Its log continues at `new_offset`.
 
         Args:
             topic_partition: A TopicPartition, or its name such as "orders-0".
@@ -729,7 +848,9 @@ class LogManager(ManagerLife, _shown.Shown):
         return self.changes.lock
 
     def replace_current_with_future_log(self, topic_partition: str | TopicPartition) -> None:
-        """Puts the future log in the partition's place.  The old log is deleted later.
+        """Puts the future log in the partition's place.
+
+        The old log is deleted later.
 
         A crash between the two renames leaves both directories.  A note in the destination says which one counts, and
         the next start finishes the switch.
@@ -752,7 +873,11 @@ class LogManager(ManagerLife, _shown.Shown):
             self.switch_to_future_log(partition)
 
     def switch_to_future_log(self, partition: TopicPartition) -> None:
-        """Does the switch for a Move, which has claimed the current log's lock as `busy`."""
+        """Does the switch for a Move, which has claimed the current log's lock as `busy`.
+
+        Args:
+            partition: The partition.
+        """
         with self.changes.lock:
             self._check()
             self.changes.settle()

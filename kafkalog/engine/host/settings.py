@@ -25,7 +25,9 @@ _LOWEST = {
 
 
 class ManagerSettings(NamedTuple):
-    """The settings of a LogManager or a store.  Times are in milliseconds; the defaults are Kafka's.
+    """The settings of a LogManager or a store.
+
+    Times are in milliseconds; the defaults are Kafka's.
 
     The constructor accepts any values; LogManager checks them with `checked`.
 
@@ -84,6 +86,9 @@ class ManagerSettings(NamedTuple):
     def checked(self) -> ManagerSettings:
         """Returns these settings after checking that every number is in the range of Kafka's key.
 
+        Returns:
+            The same settings.
+
         Raises:
             IllegalArgumentException: A value is out of range or has the wrong type.
         """
@@ -122,6 +127,9 @@ class ManagerSettings(NamedTuple):
 
         Args:
             config: The broker's settings.
+
+        Returns:
+            The settings.
         """
         return cls(
             config.log_config,
