@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from drawing import Picture
 
 from kafkalog.engine.format import batch, index_entries, names, snapshots
 
+ROOT = Path(__file__).parents[2]
 WIDTH = 760
 BYTE = 38  # pixels a byte: the names of two-byte fields fit
 ROW_BYTES = 18
@@ -223,7 +223,7 @@ def find_picture() -> Picture:
 
 
 def tested_picture() -> Picture:
-    """What is compared, and with what."""
+    """The two engines that are compared, and the tests of kafkalog alone."""
     picture = Picture(WIDTH, 400, "The tests: the same script runs on Apache Kafka and on kafkalog, crashes included")
     picture.box(270, 14, 220, 50, ("A script", "recorded, written or random"), "box")
     picture.arrow([(270, 40), (150, 40), (150, 92)])

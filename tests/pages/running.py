@@ -39,6 +39,7 @@ VOLATILE = (
     (re.compile(r"\b\d{13}\b"), "MILLISECONDS"),
     (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|seconds|min|minutes|h|d)\b"), "DURATION"),
     (re.compile(r"\b\d+(\.\d+)? ?([KMG]i?)?B/s"), "RATE"),
+    (re.compile(r"\b\d+(\.\d+)? [KMGT]?i?B are free now"), "FREE"),
 )
 
 

@@ -156,7 +156,7 @@ cdef struct Encoder:
 cdef int encode_rows(
     Encoder* it, int64_t start, int64_t stop, int64_t max_bytes, Block* out, int64_t* filled, int64_t* next_row
 ) noexcept nogil:
-    """Writes rows after the first `filled[0]` bytes of `out`: at least one, and no more than `max_bytes` in all."""
+    """Writes rows after the first `filled[0]` bytes of `out`: at least one row, and at most `max_bytes` in total."""
     cdef int64_t row, timestamp, timestamp_delta, offset_delta, key_size, value_size, size, left
     cdef int64_t last_delta = -1
     cdef int64_t total = filled[0]
@@ -349,7 +349,7 @@ cdef class ColumnEncoder:
     """Columns to be written: `timestamps` (int64), `keys` and `values` (None, or (offsets int32 or int64, data) or
     (offsets, data, bitmap)), `headers` (None, or (list offsets, keys, values)), `offsets` (None: consecutive).
 
-    Buffers are checked for their sizes once and read in place.  One thread at a time: a second one gets a
+    The sizes of the buffers are checked once; the buffers are read in place.  One thread at a time: a second one gets a
     RuntimeError.
     """
     cdef Encoder it
@@ -401,7 +401,7 @@ cdef class ColumnEncoder:
         cdef size_t at
         array = np.ascontiguousarray(array)
         if array.dtype != dtype or array.ndim != 1:
-            raise TypeError(f"found an array of {array.dtype}, expected a one-dimensional one of {np.dtype(dtype).name}")
+            raise TypeError(f"found an array of {array.dtype}, expected one dimension of {np.dtype(dtype).name}")
         self.held.append(array)
         # The address stays valid as long as the array is held.
         open_octets(array, &view)
@@ -440,9 +440,9 @@ cdef class ColumnEncoder:
 
     @staticmethod
     def from_rows(records, int64_t now_ms):
-        """Creates an encoder of a list or tuple of records as `append_many` accepts them, if each is of the usual kind:
-        bytes or None, a tuple (value, key, headers, timestamp) of exact types, with header names in ASCII, or a Record.
-        Returns None otherwise; the caller's slower path handles such records.
+        """Creates an encoder of a list or tuple of records as `append_many` accepts them. Returns None unless each is
+        of the usual kind: bytes or None, a tuple (value, key, headers, timestamp) of exact types with header names in
+        ASCII, or a Record. The caller's slower path handles other records.
 
         A timestamp of None, or -1 in a Record, becomes `now_ms`. The encoder holds references to the rows' objects; it
         copies nothing.
@@ -867,7 +867,7 @@ cdef class ColumnEncoder:
         claim(&self.busy, "ColumnEncoder")
         try:
             if payload is None or payload is not self.encoded:
-                raise ValueError("this payload is not the last one that `encode` returned: other rows were encoded since")
+                raise ValueError("other rows were encoded since: this payload is not the last result")
             return self.made_of(batch, PyBytes_GET_SIZE(payload), True)
         finally:
             kl_leave(&self.busy)

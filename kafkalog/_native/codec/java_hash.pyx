@@ -363,7 +363,7 @@ class _Bin:
         self.nodes = [node for node in self.nodes if node[1] != key]
         if self.is_tree and len(self.nodes) <= _UNTREEIFY_AT:
             self.is_tree, self.tree = False, None
-        elif self.tree is not None:  # as good as Java's rebalancing for what follows; the chain itself is untouched
+        elif self.tree is not None:  # as good as Java's rebalancing for what follows; the chain does not change
             self._grow_tree()
 
     def _root_to_front(self):
