@@ -1,8 +1,10 @@
-"""Builds the extension modules of kafkalog._native; everything else stands in pyproject.toml.
+"""Builds the extension modules of kafkalog._native; everything else is in pyproject.toml.
 
-Environment: KAFKALOG_DEBUG=1 adds Cython's bounds checks, assertions and debug information; KAFKALOG_SANITIZE=1 builds
-with AddressSanitizer and UBSan (run it through `make sanitize`, which preloads the runtime), KAFKALOG_SANITIZE=thread
-with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
+Environment:
+
+- KAFKALOG_DEBUG=1 adds Cython's bounds checks, assertions and debug information.
+- KAFKALOG_SANITIZE=1 builds with AddressSanitizer and UBSan.  `make sanitize` preloads their runtime.
+- KAFKALOG_SANITIZE=thread builds with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
 """
 
 import os
@@ -19,7 +21,7 @@ from distutils.command.install_data import install_data  # isort: skip  # setupt
 DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
 SANITIZE = {"1": "address,undefined", "thread": "thread"}.get(os.environ.get("KAFKALOG_SANITIZE", ""))
 NATIVE = Path("kafkalog/_native")
-# C below the modules: the checksum is wanted nearly everywhere.
+# Additional C sources by module; nearly all modules need the checksum.
 SOURCES = {"offset_map": [str(NATIVE / "src" / "md5.c")]}
 COMMON_SOURCE = str(NATIVE / "src" / "crc32c.c")
 DEPENDS = sorted(str(path) for path in [*NATIVE.rglob("*.pxd"), *(NATIVE / "src").glob("*.h")])
@@ -28,9 +30,9 @@ if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
 else:
     compile_args = ["-O3", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-sign-compare"]
-    link_args = ["-pthread"]  # an older glibc has pthread_atfork there
+    link_args = ["-pthread"]  # pthread_atfork is in this library in older glibc versions
 if sys.platform != "win32" and not DEBUG and not SANITIZE:
-    # Python's own flags ask for debug information, which is five sixths of the modules' bytes.
+    # Python's flags request debug information, which is five sixths of the modules' bytes.
     compile_args += ["-g0"]
     link_args += ["-Wl,-S"]
 if DEBUG:
@@ -39,8 +41,8 @@ if SANITIZE:
     compile_args += ["-O1", "-g", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined"]
     link_args += [f"-fsanitize={SANITIZE}"]
 
-# Cython looks at its sources only, not at the directives below.
-GENERATED = [path for path in Path("build/cython").rglob("*.c") if path.parent.name != "src"]  # those are copies
+# Cython checks whether its sources have changed, but not the directives below.
+GENERATED = [path for path in Path("build/cython").rglob("*.c") if path.parent.name != "src"]  # files in src are copies
 STALE = any(path.stat().st_mtime < Path(__file__).stat().st_mtime for path in GENERATED)
 
 extensions = [
@@ -58,7 +60,8 @@ extensions = [
 
 
 class BuildModules(build_ext):
-    """Compiles the common source once: of the modules, which are built side by side, each would write its object."""
+    """Compiles the common source once: otherwise each of the modules, which are built in parallel, would write its
+    object file."""
 
     def build_extensions(self) -> None:
         common = self.compiler.compile([COMMON_SOURCE], output_dir=self.build_temp, extra_postargs=compile_args)
@@ -69,10 +72,10 @@ class BuildModules(build_ext):
 
 
 class InstallShared(install_data):
-    """Adds the man pages and the shells' completions, which the built commands write about themselves.
+    """Adds the man pages and the shell completions, which the built commands generate.
 
-    They need the command line's packages, which pyproject.toml lists as requirements of the build.  A build without
-    them still gives a wheel that works, and says what it lacks.
+    They need the command line's packages, which pyproject.toml lists as requirements of the build.  Without them the
+    build still gives a working wheel, and warns about what is missing.
     """
 
     def run(self) -> None:
@@ -95,7 +98,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 setup(
     options={"build_ext": {"parallel": CORES}},
     cmdclass={"build_ext": BuildModules, "install_data": InstallShared},
-    data_files=[("share", [])],  # a wheel has data, which InstallShared names
+    data_files=[("share", [])],  # a wheel has data, which InstallShared lists
     ext_modules=cythonize(
         extensions,
         build_dir="build/cython",
@@ -109,8 +112,8 @@ setup(
             "initializedcheck": False,
             "embedsignature": True,
             "autotestdict": False,  # no doctests in native modules, so no __test__ either
-            # What readers see without the log's lock is written in critical sections, in which Cython (since 3.3 at
-            # least) has its getters read it; run so by make live-threads and make live-tsan.
+            # Fields that readers read without the log's lock are written in critical sections, in which Cython (since
+            # 3.3 at the latest) also reads them in its getters; tested by make live-threads and make live-tsan.
             "freethreading_compatible": True,
         },
     ),

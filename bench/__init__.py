@@ -1,1 +1,1 @@
-"""Benchmarks: kafkalog beside Apache Kafka's own classes and beside what a Python user would pick instead."""
+"""Benchmarks: kafkalog compared with Apache Kafka's classes and with the usual Python alternatives."""

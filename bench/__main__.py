@@ -1,18 +1,23 @@
-"""`python -m bench [NAME...]`: every loop on both sides, in one run on one machine; prints ratios.
+"""`python -m bench [NAME...]`: runs every loop on both sides, in one run on one machine, and prints ratios.
 
-The Java side is warmed for some seconds per loop (`--warmup`), since short warm-ups understate it several times.
-On a machine with neighbours `--cpu` counts the measuring thread's CPU time on both sides instead of the clock's;
-scans read nothing ahead then.
-`--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
-beside LMDB, SQLite and queues on it (`bench.embedded`), `python -m bench service` a store beside a local broker and
-confluent-kafka (`bench.service`), `python -m bench remote [PART...]` a remote tier beside its storage client
-(`bench.remote`), `python -m bench scale` a store of ever more topics (`bench.store_scale`), `python -m
-bench.many_partitions` commands over a directory of 10,000 partitions (`bench.many_partitions`).  Without
-Maven only kafkalog's own figures are shown.  The first line says what rows depend on (`bench.machine`).
-`--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
-more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`, JSON
-columns beside pyarrow's and Polars's `python -m bench.json_columns`, a topic as Arrow and an audit by key
-`python -m bench.asking`.
+The Java side is warmed up for some seconds per loop (`--warmup`), because a short warm-up underestimates it several
+times. On a shared machine `--cpu` counts the measuring thread's CPU time on both sides instead of elapsed time; scans
+then do not read ahead. `--keep` adds one JSON line to bench/history.jsonl. Without Maven only kafkalog's figures are
+shown. The first line shows properties of the machine that the results depend on (`bench.machine`).
+
+Other comparisons:
+
+- `python -m bench embedded [PART...]`: one partition and LMDB, SQLite and queues on it (`bench.embedded`).
+- `python -m bench service`: a store and a local broker with confluent-kafka (`bench.service`).
+- `python -m bench remote [PART...]`: a remote tier and its storage client (`bench.remote`).
+- `python -m bench scale`: a store with more and more topics (`bench.store_scale`).
+- `python -m bench.many_partitions`: commands on a directory of 10,000 partitions.
+- `python -m bench.cleaner`: the log cleaner and Kafka's.
+- `python -m bench.json_columns`: JSON columns and those of pyarrow and Polars.
+- `python -m bench.asking`: a topic as Arrow, and an audit by key.
+
+`--curves` shows the cost of a log manager with more and more partitions and segments, and of the log cleaner with more
+and more keys (it takes minutes, and gigabytes of disk).
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ HISTORY = Path(__file__).parent / "history.jsonl"
 
 @dataclass(frozen=True)
 class Bench:
-    """One comparison.  `java` names the Java side's loop; `aim` is the ratio that the project wants."""
+    """One comparison. `java` is the name of the Java side's loop; `aim` is the project's target ratio."""
 
     name: str
     unit: str
@@ -46,7 +51,7 @@ class Bench:
     aim: float | None = None
     peer: tuple[str, Callable[[Path], ours.Round]] | None = None
     peer_aim: float | None = None
-    clock: bool = False  # it waits for the disk or for other threads: CPU time says nothing
+    clock: bool = False  # it waits for the disk or for other threads: CPU time is meaningless
 
 
 BENCHES = [
@@ -89,7 +94,7 @@ SCALE = {"GB/s": 1e9, "M rec/s": 1e6, "k/s": 1e3}
 
 
 def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float, by_cpu: bool = False) -> float:
-    """Units per second: the best of three windows, as on the Java side."""
+    """Returns units per second: the best of three windows, as on the Java side."""
 
     def loop(seconds: float) -> float:
         units = 0
@@ -100,7 +105,7 @@ def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float, by
             if taken >= seconds:
                 return units / (time.thread_time() - start_of_cpu if by_cpu else taken)
 
-    others = ours.reading_nothing_ahead() if by_cpu else None  # another thread's time would not be counted
+    others = ours.reading_nothing_ahead() if by_cpu else None  # another thread's CPU time is not counted
     loop(warmup_seconds)
     best = max(loop(measure_seconds / 3) for _ in range(3))
     del others
@@ -117,16 +122,20 @@ def ratio(ours_per_second: float, theirs: float | None, aim: float | None) -> st
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names; all when none is given")
-    parser.add_argument("--warmup", type=float, default=3.0, help="seconds of each Java loop before it is timed")
-    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each timed loop")
-    parser.add_argument("--cpu", action="store_true", help="count CPU time instead of the clock's")
-    parser.add_argument("--keep", action="store_true", help="add this run to bench/history.jsonl")
-    parser.add_argument("--startup", action="store_true", help="time `kafkalog --help` as well")
-    parser.add_argument("--alone", action="store_true", help="only kafkalog's own figures")
-    parser.add_argument("--curves", action="store_true", help="only what more partitions, segments and keys cost")
-    parser.add_argument("--largest", type=int, default=100_000, help="of the curves: no more partitions or segments")
-    parser.add_argument("--keys", type=int, default=100_000_000, help="of the curves: no more keys")
+    parser.add_argument("names", nargs="*", help="run only rows whose names contain one of these texts; default: all")
+    parser.add_argument("--warmup", type=float, default=3.0, help="seconds of warm-up of each Java loop")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of measurement of each loop")
+    parser.add_argument("--cpu", action="store_true", help="measure CPU time instead of elapsed time")
+    parser.add_argument("--keep", action="store_true", help="append the results to bench/history.jsonl")
+    parser.add_argument("--startup", action="store_true", help="also measure `kafkalog --help`")
+    parser.add_argument("--alone", action="store_true", help="measure kafkalog only")
+    parser.add_argument(
+        "--curves", action="store_true", help="measure only the cost of more partitions, segments and keys"
+    )
+    parser.add_argument(
+        "--largest", type=int, default=100_000, help="the largest number of partitions or segments of the curves"
+    )
+    parser.add_argument("--keys", type=int, default=100_000_000, help="the largest number of keys of the curves")
     options = parser.parse_intermixed_args()
     if options.curves:
         manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
@@ -154,26 +163,26 @@ def main() -> None:
     results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
         root = Path(place)
-        print("making the files ...", file=sys.stderr)
+        print("writing the files ...", file=sys.stderr)
         data.make(root)
         theirs: dict[str, float] = {}
         loops = [b.java for b in chosen if b.java]
         if options.alone or (not loops and not missing):
             pass
         elif missing:
-            print(f"LEFT OUT: Apache Kafka's side, because {missing}", file=sys.stderr)
+            print(f"SKIPPED: Apache Kafka is not measured, because {missing}", file=sys.stderr)
         else:
             print(
                 f"Apache Kafka: {len(loops)} loops, about {len(loops) * (options.warmup + options.seconds):.0f} s ...",
                 file=sys.stderr,
             )
             theirs = kafka.measure(root, loops, options.warmup, options.seconds, options.cpu)
-        print(f"| {'':44} | {'kafkalog':>16} | {'Apache Kafka 4.4.0':>20} | ratio | beside |")
+        print(f"| {'':44} | {'kafkalog':>16} | {'Apache Kafka 4.4.0':>20} | ratio | compared with |")
         print("|---|---|---|---|---|")
         for bench in chosen:
             by_cpu = options.cpu and not bench.clock
             mine = measure(bench.make(root), 0.3, options.seconds, by_cpu)
-            gc.collect()  # closes the row's files, so that the next one finds memory that is warm
+            gc.collect()  # closes the row's files, so that the next row finds warm memory
             shutil.rmtree(root / "python", ignore_errors=True)
             kafkas = theirs.get(bench.java or "")
             scale = SCALE[bench.unit]
@@ -213,14 +222,14 @@ def main() -> None:
 
 
 def keep(results: object) -> None:
-    """Adds one line to the history."""
+    """Appends one line to the history file."""
     line = {"at": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "python": platform.python_version()}
     with HISTORY.open("a") as history:
         history.write(json.dumps({**line, "results": results}) + "\n")
 
 
 def help_seconds() -> float:
-    """The quickest of ten starts: what a user waits for `kafkalog --help`."""
+    """Returns the seconds of `kafkalog --help`: the fastest of ten runs."""
     best = float("inf")
     for _ in range(10):
         start = time.perf_counter()

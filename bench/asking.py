@@ -1,14 +1,14 @@
-"""`python -m bench.asking [ROW...]`: a topic as Arrow and an audit by key, in bytes of the log a second of one core.
+"""`python -m bench.asking [ROW...]`: a topic as Arrow, and an audit by key, in bytes of the log per second on one core.
 
-The topic has 4 M records with a key and a value of 200 bytes in four partitions, the audit goes through 1,000
-partitions of 2 MB for one key; batches are of 16 KiB, as a producer makes them by default, and uncompressed.  All of it
-lies in memory (/dev/shm where there is such a place), so that no disk is measured.  The process is bound to one
-processor and counts its own time on it (user and system), since neighbours make a clock's time longer; the clock's is
-shown too.  Sides take turns, the median of the turns counts.
+The topic has 4 M records with a key and a value of 200 bytes in four partitions; the audit searches 1,000 partitions of
+2 MB for one key. Batches have 16 KiB, as a producer writes them by default, and are uncompressed. All data is in memory
+(/dev/shm if it exists), so that no disk is measured. The process is bound to one processor and counts its CPU time
+there (user and system), because other processes make the elapsed time longer; the elapsed time is shown, too. The sides
+run alternately, and the median of each counts.
 
-Beside the topic as Arrow: the same table out of Parquet and out of an Arrow file, with pyarrow in one thread.  Beside
-the audit: the same files read through one buffer and nothing else, and with a search for the key's bytes.
-`--partitions` and `--records` make less of it, `--keep DIR` makes the data there once.
+The topic as Arrow is compared with the same table from Parquet and from an Arrow file, with pyarrow in one thread. The
+audit is compared with reading the same files through one buffer and nothing else, and with a search for the key's
+bytes. `--partitions` and `--records` make the data smaller; `--keep DIR` writes it once and keeps it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TOPIC_PARTITIONS = 4
 AUDIT_PARTITIONS = 1_000
 AUDIT_PARTITION_BYTES = 2_000_000
 VALUE_BYTES = 200
-BATCH_RECORDS = 74  # of 16 KiB
-BATCHES = 512  # different ones, which come in turn
+BATCH_RECORDS = 74  # 16 KiB
+BATCHES = 512  # the number of different batches, which are repeated
 CUSTOMERS = 100_000
 WANTED = "customer-7"  # one record in one of the batches
 ARROW_AIM, AUDIT_AIM = 1.0, 2.0  # GB/s
@@ -50,7 +50,7 @@ WORDS = [b"order", b"created", b"user", b"berlin", b"paid", b"tokyo", b"EUR", b"
 
 
 def batches(count: int = BATCHES) -> list[bytes]:
-    """Different batches of records as services write them; the first has one with the wanted key."""
+    """Returns different batches of records as services write them; the first has one record with the wanted key."""
     rng = random.Random(28)
 
     def record(number: int) -> tuple[int, bytes, bytes, tuple[()]]:
@@ -63,7 +63,7 @@ def batches(count: int = BATCHES) -> list[bytes]:
 
 
 def make_topic(root: Path, records: int) -> None:
-    """One topic with so many records."""
+    """Creates one topic with this many records."""
     models = batches()
     with kafkalog.open(root) as store:
         topic = store.create_topic("events", TOPIC_PARTITIONS)
@@ -73,7 +73,7 @@ def make_topic(root: Path, records: int) -> None:
 
 
 def make_audit(root: Path, partitions: int) -> None:
-    """Ten topics with so many partitions in all."""
+    """Creates ten topics with this many partitions in all."""
     models = batches()
     each = AUDIT_PARTITION_BYTES // len(models[0])
     with kafkalog.open(root) as store:
@@ -95,14 +95,14 @@ def log_bytes(root: Path) -> int:
 
 @dataclass
 class Turn:
-    """Seconds of the processor and of the clock."""
+    """Seconds of CPU time and of elapsed time."""
 
     processor: float
     clock: float
 
 
 def turn(work: Callable[[], Any]) -> Turn:
-    """One call, with what processes that it starts take."""
+    """Runs one call and measures it, including the processes that it starts."""
     clock, before = time.perf_counter(), os.times()
     work()
     after, clock = os.times(), time.perf_counter() - clock
@@ -110,20 +110,20 @@ def turn(work: Callable[[], Any]) -> Turn:
 
 
 def measured(sides: dict[str, Callable[[], Any]], turns: int) -> dict[str, Turn]:
-    """The median turn of each side, by the processor."""
+    """Returns the median run of each side, by CPU time."""
     found: dict[str, list[Turn]] = {name: [] for name in sides}
     for number in range(turns + 1):
         for name, work in sides.items():
             taken = turn(work)
-            if number:  # the first one warms up
+            if number:  # the first run is a warm-up
                 found[name].append(taken)
     return {name: sorted(each, key=lambda it: it.processor)[len(each) // 2] for name, each in found.items()}
 
 
 def shown(title: str, size: int, seconds: dict[str, Turn], aim: float) -> dict[str, float]:
-    """Prints a table, and answers GB/s by side; the first side is the one with the aim."""
+    """Prints a table and returns GB/s by side; the aim is that of the kafkalog sides."""
     print(f"\n{title}: {size / 1e9:.2f} GB of log\n")
-    print("| side | GB/s a core | GB/s by the clock | beside the first |")
+    print("| side | GB/s of CPU time | GB/s of elapsed time | relative to the first |")
     print("|---|---|---|---|")
     found = {name: size / each.processor / 1e9 for name, each in seconds.items()}
     first = next(iter(found.values()))
@@ -186,21 +186,21 @@ def audit_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any
                 while file.readinto(buffer):
                     look(buffer)
 
-    key = WANTED.encode() + b"\x90\x03"  # and the length of the value behind it
+    key = WANTED.encode() + b"\x90\x03"  # including the length of the value after it
     yield "kafkalog: store.read_arrow(key=...)", audit
-    yield "kafkalog export --key, a process with its start", export
-    yield "the files read, and nothing else", lambda: plain(lambda buffer: None)
-    yield "the files read, and searched for the key (bytes.find)", lambda: plain(lambda buffer: buffer.find(key))
+    yield "kafkalog export --key, a process including its start", export
+    yield "only reading the files", lambda: plain(lambda buffer: None)
+    yield "reading the files and searching for the key (bytes.find)", lambda: plain(lambda buffer: buffer.find(key))
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("rows", nargs="*", choices=[[], "arrow", "audit"], help="one of arrow and audit; both")
+    asked.add_argument("rows", nargs="*", choices=[[], "arrow", "audit"], help="arrow or audit; default: both")
     asked.add_argument("--records", type=int, default=RECORDS)
     asked.add_argument("--partitions", type=int, default=AUDIT_PARTITIONS)
     asked.add_argument("--turns", type=int, default=TURNS)
-    asked.add_argument("--only", metavar="PART", help="sides whose names have it")
-    asked.add_argument("--keep", type=Path, metavar="DIR", help="made here where it is missing, and left")
+    asked.add_argument("--only", metavar="PART", help="only sides whose names contain PART")
+    asked.add_argument("--keep", type=Path, metavar="DIR", help="create the data in DIR if it is missing, and keep it")
     args = asked.parse_args()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     machine.tell(Path(memory or tempfile.gettempdir()))

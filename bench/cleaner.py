@@ -1,15 +1,15 @@
-"""Passes of the log cleaner, and its offset map, beside Kafka's Cleaner and SkimpyOffsetMap.
+"""Passes of the log cleaner, and its offset map, compared with Kafka's Cleaner and SkimpyOffsetMap.
 
-A partition of ten segments, 640 MB before compression, a million keys of some five versions each, is copied for each
-pass, and cleaned in a child process that is told so through its standard input; the two sides take turns, and medians
-count.  Both run one pass first that does not.  `python -m bench.cleaner serve` is kafkalog's child; `CleanerBench.java`
-is Kafka's.
+A partition of ten segments (640 MB before compression, a million keys of about five versions each) is copied for each
+pass. A child process, which is controlled through its standard input, cleans it. The two sides run alternately, and
+medians count. Each side first runs one pass that does not count. `python -m bench.cleaner serve` is kafkalog's child;
+`CleanerBench.java` is Kafka's.
 
     python -m bench.cleaner                    # the table
     python -m bench.cleaner none threads       # some rows of it
-    python -m bench --curves                   # ever more keys, among other curves
+    python -m bench --curves                   # more and more keys, among other curves
 
-On a machine with neighbours `--cpu` counts the cleaning thread's CPU time on both sides instead of the clock's.
+On a shared machine `--cpu` counts the cleaning thread's CPU time on both sides instead of elapsed time.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from kafkalog.engine.files import SYSTEM_CLOCK
 SEGMENT_BYTES = 64 << 20
 SEGMENTS, KEYS = 10, 1_000_000
 VALUE_BYTES = 100
-# The same records for each codec: where they are rolled, so that they are ten segments all the same.
+# The same records for each codec; the roll size is chosen so that there are always ten segments.
 ROLL_BYTES = {"none": SEGMENT_BYTES, "lz4": 38 << 20, "zstd": 35 << 20}
 MAP_BYTES, IO_BYTES = 128 << 20, 256 << 10
 CODECS = {"none": 6.0, "lz4": 3.5, "zstd": 2.0}
 MAPS = {1_000_000: 8.0, 10_000_000: 6.0, 20_000_000: 4.0}
 THREADS_AIM = 1.7
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
-EAGER = {"min.cleanable.dirty.ratio": "0.01"}  # the pool finds all of it worth a pass
+EAGER = {"min.cleanable.dirty.ratio": "0.01"}  # the cleaner considers every log worth a pass
 
 
 def fill(directory: Path, codec: str) -> None:
-    """Ten full segments and a little of the next."""
+    """Writes ten full segments and the beginning of the next one."""
     rng, numbers = random.Random(7), np.random.default_rng(7)
     compression = None if codec == "none" else codec
     words = [rng.randbytes(12) for _ in range(500)]
@@ -84,7 +84,7 @@ def serve() -> None:
 
 def _clean(map_bytes: int, io_bytes: int, folder: str) -> dict[str, Any]:
     log = opened(Path(folder), CONFIG)
-    settings = cleaner_settings(CleanerConfig(io_buffer_size=2 * io_bytes))  # the pool's, which checks CRCs
+    settings = cleaner_settings(CleanerConfig(io_buffer_size=2 * io_bytes))  # as in the pool, which checks CRCs
     cleaner = Cleaner(SkimpyOffsetMap(map_bytes), settings, SYSTEM_CLOCK)
     began, cpu_began = time.perf_counter(), time.thread_time()
     pass_ = cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
@@ -129,7 +129,7 @@ class Side:
             if line.startswith("{"):
                 found: dict[str, Any] = json.loads(line)
                 return found
-        raise SystemExit(f"{self._child.args!r} ended with {self._child.wait()}")
+        raise SystemExit(f"{self._child.args!r} exited with code {self._child.wait()}")
 
 
 ROWS = ("map", *CODECS, "threads", "memory")
@@ -137,10 +137,12 @@ ROWS = ("map", *CODECS, "threads", "memory")
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cleaner", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; all when none is given")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"rows to run: {', '.join(ROWS)}; default: all")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dir", help="where the logs are written")
-    parser.add_argument("--cpu", action="store_true", help="count the cleaning thread's CPU time, not the clock's")
+    parser.add_argument("--dir", help="the directory for the logs")
+    parser.add_argument(
+        "--cpu", action="store_true", help="measure the cleaning thread's CPU time instead of elapsed time"
+    )
     options = parser.parse_args()
     if options.rows == ["serve"]:
         serve()
@@ -179,7 +181,7 @@ def _compare_passes(model: Path, codec: str, aim: float, sides: dict[str, Side],
         for name, side in sides.items():
             target = model.parent / f"{name}-{codec}" / "c-0"
             shutil.copytree(model / "c-0", target)
-            os.sync()  # the copy's way to the disk is not the pass's
+            os.sync()  # writing the copy to disk is not part of the pass
             done = side.ask("clean", MAP_BYTES, IO_BYTES, target)
             shutil.rmtree(target.parent)
             if turn >= 0:
@@ -193,7 +195,7 @@ def _compare_passes(model: Path, codec: str, aim: float, sides: dict[str, Side],
 
 
 def _compare_threads(model: Path, side: Side, rounds: int) -> None:
-    """Two partitions, cleaned by a pool of two threads and by one of one."""
+    """Cleans two partitions by a pool of two threads and by one of one."""
     found: dict[int, list[float]] = {1: [], 2: []}
     for turn in range(-1, rounds):
         for threads, seconds in found.items():
@@ -206,13 +208,11 @@ def _compare_threads(model: Path, side: Side, rounds: int) -> None:
             if turn >= 0:
                 seconds.append(done["seconds"])
     one, two = (statistics.median(found[threads]) for threads in (1, 2))
-    print(
-        f"| two partitions, two threads (beside: one), s | {two:.2f} | {one:.2f} | {one / two:.2f}x | {THREADS_AIM}x |"
-    )
+    print(f"| two partitions, two threads vs. one, s | {two:.2f} | {one:.2f} | {one / two:.2f}x | {THREADS_AIM}x |")
 
 
 def _show_memory(model: Path, codec: str) -> None:
-    """A pool of one thread, with a broker's buffers."""
+    """Measures a pool of one thread, with a broker's buffers."""
     target = model.parent / f"memory-{codec}"
     shutil.copytree(model, target)
     config = CleanerConfig()

@@ -1,9 +1,9 @@
-"""How the log cleaner goes with what it is given: two threads beside one, memory within its buffers, ever more keys.
+"""How the log cleaner scales: two threads compared with one, memory within its buffers, more and more keys.
 
-All of it is kafkalog alone.  `Partitions` is a cleaner's pool over partitions that lie in one folder, as a LogManager
-would start it; `peak_growth` runs one in a process of its own and takes the most memory that it had resident beyond
-what it had before the pass; `curve` cleans logs of more keys than the offset map takes, pass after pass.
-`bench/cleaner.py` has the rows beside Kafka's, and calls these.
+Everything here measures kafkalog only. `Partitions` is a cleaner pool over the partitions in one directory, as a
+LogManager starts it. `peak_growth` runs a pool in a separate process and returns by how much its resident memory grew
+at most during the pass. `curve` cleans logs with more keys than the offset map can hold, pass after pass.
+`bench/cleaner.py` has the rows compared with Kafka's, and calls these functions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kafkalog.engine.log.context import PartitionContext, ProducerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.metrics.registry import MetricsRegistry
 
-SPARE_BYTES = 32 << 20  # of memory, beyond the buffers that are configured
+SPARE_BYTES = 32 << 20  # memory beyond the configured buffers
 _POLL_SECS = 0.01
 _CHUNK_RECORDS = 1_000_000
 _CURVE_CONFIG = {
@@ -44,12 +44,12 @@ _CURVE_CONFIG = {
     "file.delete.delay.ms": "0",
 }  # fmt: skip
 _CURVE_KEYS = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000)
-_SMALL_MAP, _LARGE_MAP = 128 << 20, (1 << 31) - 1  # a broker's default, and the most that one thread takes
-_SMALL_MAP_KEYS = 30_000_000  # with more of them the small map's passes are too many to wait for
+_SMALL_MAP, _LARGE_MAP = 128 << 20, (1 << 31) - 1  # a broker's default, and the most that one thread can use
+_SMALL_MAP_KEYS = 30_000_000  # with more keys the small map needs too many passes to wait for
 
 
 def opened(folder: Path, config: Mapping[str, str]) -> UnifiedLog:
-    """A partition's log, all of it below the high watermark."""
+    """Returns a partition's log, with all records below the high watermark."""
     context = PartitionContext(
         str(folder),
         LogConfig.from_props(None, config),
@@ -67,7 +67,7 @@ def opened(folder: Path, config: Mapping[str, str]) -> UnifiedLog:
 
 
 class Partitions:
-    """All partitions below a folder, and the pool that cleans them."""
+    """All partitions below a directory, and the pool that cleans them."""
 
     def __init__(self, place: Path, topic: Mapping[str, str], config: CleanerConfig) -> None:
         channel = LogDirFailureChannel()
@@ -83,7 +83,7 @@ class Partitions:
         )
 
     def clean(self) -> float:
-        """Seconds from the start of the threads until all partitions are clean."""
+        """Returns the seconds from the start of the threads until all partitions are clean."""
         ends = {log.topic_partition: log.active_segment.base_offset for log in self._logs}
         began = time.perf_counter()
         self._cleaner.startup()
@@ -104,7 +104,8 @@ class Partitions:
 
 
 def pool_seconds(place: Path, topic: Mapping[str, str], threads: int) -> float:
-    """How long a pool of so many threads takes for the partitions below a folder, with a broker's other defaults."""
+    """Returns how long a pool of `threads` threads needs for the partitions below a directory, with a broker's other
+    defaults."""
     partitions = Partitions(place, topic, CleanerConfig(num_threads=threads))
     try:
         return partitions.clean()
@@ -116,13 +117,14 @@ def pool_seconds(place: Path, topic: Mapping[str, str], threads: int) -> float:
 
 
 def resident_bytes() -> int:
-    """Bytes that this process has resident now; on Linux."""
+    """Returns the resident bytes of this process; Linux only."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) * 1024
 
 
 def peak_growth(place: Path, topic: Mapping[str, str], config: CleanerConfig) -> int:
-    """By how many bytes a new process grows, at most, while its pool cleans the partitions below a folder."""
+    """Returns by how many bytes a new process grows, at most, while its pool cleans the partitions below a
+    directory."""
     settings = [config.num_threads, config.dedupe_buffer_size, config.io_buffer_size]
     command = [sys.executable, "-m", "bench.cleaner_scale", str(place), json.dumps([settings, dict(topic)])]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -144,7 +146,7 @@ def _grow(place: Path, threads: int, map_bytes: int, io_bytes: int, topic: Mappi
 
 
 def write_keys(directory: Path, keys: int) -> None:
-    """Each key once, in some order, then a quarter of them again; a key has 16 bytes, a value 4."""
+    """Writes each key once, in random order, then a quarter of them again; a key has 16 bytes, a value 4."""
     import pyarrow as pa
 
     rng = np.random.default_rng(11)
@@ -164,7 +166,7 @@ def write_keys(directory: Path, keys: int) -> None:
 
 
 def curve(largest: int, directory: str | None) -> None:
-    """Logs of ever more keys, cleaned until nothing is dirty; bytes are those that the passes read to copy."""
+    """Cleans logs with more and more keys until nothing is dirty; the bytes are those that the passes read to copy."""
     print("| keys | log GB | map MiB | passes | seconds | GB copied | GB/s | left GB | memory grew MiB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for keys in [count for count in _CURVE_KEYS if count <= largest]:
@@ -199,7 +201,7 @@ def _clean_all(folder: Path, map_bytes: int) -> str:
         first_dirty = result.end_offset
         read += result.stats.bytes_read
         passes += 1
-        scheduler.tick()  # the old segments go
+        scheduler.tick()  # deletes the old segments
     seconds = time.perf_counter() - began
     grown = peak_bytes() - before
     left = log.size

@@ -1,6 +1,6 @@
-"""The files that both sides measure: segments of one kind of batch each, single batches to append, an offset index.
+"""The files that both sides read: segments of one kind of batch each, single batches to append, an offset index.
 
-Records are about 100 bytes: a 12-byte key and an 80-byte value of half-random text, as services write them.
+Records have about 100 bytes: a 12-byte key and an 80-byte value of half-random text, as services write them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = [b"order", b"created", b"user", b"berlin", b"paid", b"tokyo", b"EUR", b"
 
 
 def value(rng: random.Random) -> bytes:
-    """80 bytes that compress about as well as JSON does."""
+    """Returns 80 bytes that compress about as well as JSON does."""
     text = b" ".join(rng.choice(WORDS) for _ in range(8)) + b" %016x" % rng.getrandbits(64)
     return text[:80].ljust(80, b".")
 
@@ -39,7 +39,7 @@ def batch(rng: random.Random, count: int, codec: int = codecs.NONE, **producer: 
 
 
 def write_segment(directory: Path, kind: str, size_bytes: int | None = None) -> None:
-    """One segment of equal-shaped batches with growing offsets: 64 different batches in turn."""
+    """Writes one segment of equal-shaped batches with increasing offsets: 64 different batches, repeated."""
     size_bytes = size_bytes or SEGMENT_BYTES[kind]
     rng = random.Random(kind)
     count = RECORDS_A_BATCH[kind]
@@ -58,7 +58,7 @@ def write_segment(directory: Path, kind: str, size_bytes: int | None = None) -> 
 
 
 def write_many_segments(directory: Path, payload: bytes) -> None:
-    """A partition of 1,000 segments of four batches each, closed cleanly: logs, indexes, snapshots."""
+    """Writes a partition of 1,000 segments of four batches each, closed cleanly: logs, indexes, snapshots."""
     extra = {"internal.segment.bytes": str(4 * len(payload))}
     log = ours.unified_log(directory / "many-0", True, **extra)
     while log.number_of_segments < MANY_SEGMENTS or log.active_segment.size < 4 * len(payload):
@@ -68,7 +68,7 @@ def write_many_segments(directory: Path, payload: bytes) -> None:
 
 
 def make(directory: Path) -> None:
-    """Everything that bench/ reads, below `directory`."""
+    """Writes everything that bench/ reads, below `directory`."""
     for kind in SEGMENT_BYTES:
         write_segment(directory, kind)
     rng = random.Random(5)

@@ -1,11 +1,12 @@
-"""`python -m bench embedded`: one partition beside what a Python service would embed instead, in records a second.
+"""`python -m bench embedded`: one partition compared with what a Python service would embed instead, in records per
+second.
 
-Records have a value of 200 bytes and nothing else.  Every side has the same durability: in the first rows what was
-appended survives a crash of the process (SQLite `synchronous=OFF` in WAL mode, LMDB `sync=False`), in the synced rows a
-power loss too (durability "fsync", `synchronous=FULL`, LMDB's default).  The sides take turns within a row, and the
-best turn of each counts: on a machine with neighbours single figures say little.  `python -m bench embedded PART...`
-runs the rows and sides whose names have one of the parts; `--cpu` counts the process's CPU time in the rows that do not
-wait for the disk.
+Records have a value of 200 bytes and nothing else. Every side has the same durability: in the first rows appended
+records survive a crash of the process (SQLite `synchronous=OFF` in WAL mode, LMDB `sync=False`), in the synced rows
+also a power loss (durability "fsync", `synchronous=FULL`, LMDB's default). The sides run alternately within a row, and
+the best run of each counts, because single figures mean little on a shared machine. `python -m bench embedded PART...`
+runs the rows and sides whose names contain one of the parts; `--cpu` counts the process's CPU time in the rows that do
+not wait for the disk.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TURNS = 3
 THREADS = 8
 MAP_BYTES = 8 << 30
 KEY = struct.Struct(">Q")
-LINGER_S = 0.7  # of one turn
+LINGER_S = 0.7  # one run
 
 
 class Kafkalog:
@@ -74,7 +75,7 @@ class Lmdb:
         import lmdb
 
         place.mkdir(parents=True, exist_ok=True)
-        # (A map that it writes into would be slower here, and a full disk would be a SIGBUS.)
+        # A writable map would be slower here, and a full disk would raise SIGBUS.
         self.env = lmdb.open(str(place), map_size=MAP_BYTES, sync=synced, metasync=synced)
         self.number = itertools.count()
 
@@ -130,7 +131,7 @@ class Sqlite:
 
 
 class LiteQueue:
-    """litequeue, a queue in SQLite; it has no put of many."""
+    """litequeue, a queue in SQLite; it has no method for several values."""
 
     name = "litequeue"
 
@@ -204,11 +205,11 @@ SIDES: dict[str, Callable[..., Any]] = {
     side.name: side for side in (Kafkalog, Lmdb, Sqlite, LiteQueue, DiskCache, PersistQueue)
 }
 Clock = Callable[[], float]
-Turn = Callable[[Any, Clock], float]  # records a second of an open side
+Turn = Callable[[Any, Clock], float]  # records per second of an open side
 
 
 def timed(do: Callable[[], int], clock: Clock, seconds: float = LINGER_S) -> float:
-    """What `do` gets done a second of `clock`: it answers how many records it took."""
+    """Returns the records per second of `clock`; `do` returns how many records it processed."""
     until = time.perf_counter() + seconds
     count, start = 0, clock()
     while True:
@@ -247,7 +248,7 @@ def batches(side: Any, clock: Clock) -> float:
 
 
 def of_threads(side: Any, clock: Clock) -> float:
-    """Synced appends of single records, by eight threads on one log."""
+    """Synced appends of single records by eight threads on one log."""
     until = time.perf_counter() + 2 * LINGER_S
     counts: list[int] = []
 
@@ -282,7 +283,7 @@ def filled(side: Any, read: Callable[[Any], int], clock: Clock) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: (side, how it is measured) of each, and the ratios that the project wants of the first.
+    """One comparison: (side, how it is measured) for each side, and the target ratios of the first side.
 
     `aims` are by the name of a side in the row.
     """
@@ -325,7 +326,7 @@ ROWS = [
 
 
 def measured(row: Row, sides: Sequence[tuple[str, str, Turn]], turns: int, by_cpu: bool) -> dict[str, float]:
-    """Records a second of each side: the best of its turns."""
+    """Returns the records per second of each side: the best of its runs."""
     clock = time.process_time if by_cpu and not row.synced else time.perf_counter
     best: dict[str, float] = {}
     for _ in range(turns):
@@ -342,7 +343,7 @@ def measured(row: Row, sides: Sequence[tuple[str, str, Turn]], turns: int, by_cp
 
 
 def chosen(parts: Sequence[str]) -> Iterator[tuple[Row, list[tuple[str, str, Turn]]]]:
-    """Rows, and of each the first side and those that were named."""
+    """Yields rows, each with its first side and the sides that were named."""
     sides_named = [part for part in parts if any(part in side for side in SIDES)]
     rows_named = [part.lower() for part in parts if part not in sides_named]
     for row in ROWS:
@@ -355,9 +356,10 @@ def chosen(parts: Sequence[str]) -> Iterator[tuple[Row, list[tuple[str, str, Tur
 
 
 def main(parts: Sequence[str] = (), turns: int = TURNS, *, by_cpu: bool = False) -> dict[str, dict[str, float]]:
-    """Runs, prints a table of thousands of records a second, and answers records a second by row and side."""
+    """Runs the comparison, prints a table of thousands of records per second, and returns records per second by row and
+    side."""
     results: dict[str, dict[str, float]] = {}
-    print(f"| {'k records/s':30} | {'kafkalog':>9} | beside | ratio |")
+    print(f"| {'k records/s':30} | {'kafkalog':>9} | compared with | ratio |")
     print("|---|---|---|---|")
     for row, sides in chosen(parts):
         found = results[row.name] = measured(row, sides, turns, by_cpu)

@@ -1,9 +1,9 @@
-"""`python -m bench.json_columns`: JSON values to Arrow columns, beside what else reads JSON lines into Arrow.
+"""`python -m bench.json_columns`: JSON values to Arrow columns, compared with other readers of JSON lines into Arrow.
 
-Lines of about 200 bytes with 8 fields, all of them and three of them.  kafkalog decodes the column `value` of record
-batches of 65,536 rows, as a reader of a topic has them, in one thread; pyarrow and Polars read the same lines, with the
-same schema, from one buffer in memory.  The sides take turns, and the median of five turns of each counts.  Without
-Polars its rows are left out.
+The lines have about 200 bytes and 8 fields; all fields are read, or three of them. kafkalog decodes the column `value`
+of record batches of 65,536 rows, as a reader of a topic has them, in one thread; pyarrow and Polars read the same
+lines, with the same schema, from one buffer in memory. The sides run alternately, and the median of five runs of each
+counts. Without Polars its rows are omitted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def batches_of(values: list[bytes]) -> list[pa.RecordBatch]:
 
 
 def sides(values: list[bytes], schema: Mapping[str, Any]) -> dict[str, Callable[[], int]]:
-    """What reads the lines, each answering how many rows it got."""
+    """Returns the readers of the lines; each returns its number of rows."""
     batches, data = batches_of(values), b"\n".join(values) + b"\n"
     buffer, ours = pa.py_buffer(data), decoding("json", schema)
     parsing = pyarrow.json.ParseOptions(explicit_schema=pa.schema(schema), unexpected_field_behavior="ignore")
@@ -89,24 +89,24 @@ def sides(values: list[bytes], schema: Mapping[str, Any]) -> dict[str, Callable[
 
 
 def measured(found: Mapping[str, Callable[[], int]], rows: int) -> dict[str, float]:
-    """Seconds of each side: the median of its turns."""
+    """Returns the seconds of each side: the median of its runs."""
     seconds: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(TURNS + 1):
         for name, read in found.items():
             start = time.perf_counter()
             assert read() == rows, name
-            if turn:  # the first one warms up
+            if turn:  # the first run is a warm-up
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 
 def main(count: int = LINES) -> dict[str, dict[str, float]]:
-    """Runs, prints a table, and answers MB/s of lines by row and side."""
+    """Runs the comparison, prints a table, and returns MB/s of lines by row and side."""
     values = lines(count)
     size = sum(map(len, values))
     results: dict[str, dict[str, float]] = {}
-    print(f"{count:,} lines of {size / count:.0f} bytes; kafkalog in one thread against")
-    print(f"| {'fields':12} | {'kafkalog MB/s':>13} | beside | ratio |")
+    print(f"{count:,} lines of {size / count:.0f} bytes; kafkalog uses one thread")
+    print(f"| {'fields':12} | {'kafkalog MB/s':>13} | compared with | ratio |")
     print("|---|---|---|---|")
     for name, schema in (("all 8", SCHEMA), ("3 of 8", {each: SCHEMA[each] for each in FEW})):
         seconds = measured(sides(values, schema), count)

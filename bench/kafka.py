@@ -1,4 +1,4 @@
-"""Runs Apache Kafka's side of the benchmarks: one JVM over the project's small Java program and Maven's jars."""
+"""Runs Apache Kafka's side of the benchmarks: one JVM with the project's small Java program and Maven's jars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent / "java"
 
 
 def available() -> str | None:
-    """None when Kafka can be measured here, else what is missing."""
+    """Returns None if Kafka can be measured here, otherwise what is missing."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             return f"`{tool}` is not on the PATH"
@@ -19,7 +19,7 @@ def available() -> str | None:
 
 
 def classpath() -> str:
-    """Compiles the Java side and returns its class path.  Maven's own cache makes later calls quick."""
+    """Compiles the Java side and returns its class path. Maven's cache makes later calls fast."""
     target = HERE / "target"
     listing = target / "classpath.txt"
     sources = [*(HERE / "src/main/java").rglob("*.java"), HERE / "pom.xml"]
@@ -36,7 +36,7 @@ def classpath() -> str:
 def measure(
     data: Path, names: list[str], warmup_seconds: float, measure_seconds: float, by_cpu: bool
 ) -> dict[str, float]:
-    """Units per second of each named loop, measured in one JVM."""
+    """Returns the units per second of each named loop, measured in one JVM."""
     command = ["java", "-Xmx2g", "-cp", classpath(), "io.kafkalog.bench.KafkaBench"]
     command += [str(data), str(warmup_seconds), str(measure_seconds), "cpu" if by_cpu else "clock", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

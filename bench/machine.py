@@ -1,7 +1,8 @@
-"""What rows depend on, beside the code: a sync's time, memory's speed, whether a second core is free.
+"""Properties of the machine that results depend on: a sync's time, memory's speed, whether a second core is free.
 
-`tell(place)` measures for a second or two and prints a line, so that a ratio of one machine is not held against another
-one's.  Recovery by two threads wants a second core, starts and shutdowns go by the time of a sync, scans by memory.
+`tell(place)` measures for a second or two and prints a line, so that ratios of different machines are not compared
+directly. Recovery by two threads needs a second core, starts and shutdowns depend on the time of a sync, scans on
+memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SPIN = "import time\nend = time.monotonic() + 0.5\nn = 0\nwhile time.monotonic()
 
 
 def sync_us(place: Path) -> float:
-    """The median of an append of 4 KiB and its fdatasync."""
+    """Returns the median time of an append of 4 KiB and its fdatasync."""
     times = []
     with tempfile.TemporaryFile(dir=place) as file:
         for _ in range(SYNCS):
@@ -35,7 +36,7 @@ def sync_us(place: Path) -> float:
 
 
 def copy_gb_s() -> float:
-    """Bytes copied a second, of the best of five, by one core and from memory."""
+    """Returns the bytes copied per second by one core in memory, the best of five runs."""
     source = np.ones(COPY_BYTES, dtype=np.uint8)
     target = np.empty_like(source)
     best = 0.0
@@ -47,7 +48,7 @@ def copy_gb_s() -> float:
 
 
 def second_core() -> float:
-    """How much more two processes do than one: 2 where a second core is free, 1 where there is none."""
+    """Returns how much more two processes do than one: 2 if a second core is free, 1 if not."""
 
     def spins(count: int) -> int:
         running = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _ in range(count)]
@@ -57,7 +58,7 @@ def second_core() -> float:
 
 
 def tell(place: Path) -> None:
-    """Prints a line."""
+    """Prints a line about the machine."""
     load = os.getloadavg()[0]
     print(
         f"{os.cpu_count()} cores, the second one {second_core():.1f}x of one; load {load:.1f}; "
@@ -68,8 +69,8 @@ def tell(place: Path) -> None:
 
 
 def as_installed(folder: Path) -> dict[str, str]:
-    """An environment for a process of Python's that keeps its compiled modules below `folder`, as an installed package
-    has them: from the second process on none compiles any."""
+    """Returns an environment for a Python process that keeps its compiled modules below `folder`, as for an installed
+    package: from the second process on, no module is compiled."""
     found = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
     found.pop("PYTHONDONTWRITEBYTECODE", None)
     return found

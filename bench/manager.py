@@ -1,8 +1,9 @@
-"""Lives of a log manager over many partitions: start, an append to each partition, shutdown; beside Kafka's LogManager.
+"""Runs of a log manager with many partitions: start, an append to each partition, shutdown; compared with Kafka's
+LogManager.
 
-Each side is a child process that is told one life at a time through its standard input, and the two take turns, so that
-a neighbour on the machine meets both; medians count.  The JVM lives through some lives before any counts.
-`python -m bench.manager` is kafkalog's child; `ManagerBench.java` is Kafka's, with the same lines in and out.
+Each side is a child process that gets one run at a time through its standard input. The two run alternately, so that
+other load on the machine affects both; medians count. The JVM has some warm-up runs that do not count. `python -m
+bench.manager` is kafkalog's child; `ManagerBench.java` is Kafka's, with the same lines as input and output.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from kafkalog.engine.host.settings import ManagerSettings
 PARTITIONS, SEGMENTS = 1_000, 2
 BATCHES_A_SEGMENT, RECORDS_A_BATCH = 4, 156
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-THREADS = 2  # num.recovery.threads.per.data.dir, Kafka's default
+THREADS = 2  # num.recovery.threads.per.data.dir; Kafka's default
 SECONDS_MAX = 900
 ROWS = (
     f"start of {PARTITIONS:,} partitions, clean",
@@ -44,7 +45,7 @@ ROWS = (
 
 
 class Life(NamedTuple):
-    """Seconds of the start and of the end; what the process had in between: bytes resident, open descriptors."""
+    """Seconds of the start and of the shutdown; and the process's resident bytes and open descriptors in between."""
 
     logs: int
     start: float
@@ -54,7 +55,7 @@ class Life(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A figure of the table: partitions a second of each side, medians."""
+    """A line of the table: partitions per second of each side, medians."""
 
     name: str
     kafkalog: float
@@ -66,8 +67,8 @@ class Row(NamedTuple):
 
 
 def fill(directory: Path, partitions: int, segments: int, *, records: int = RECORDS_A_BATCH, count: int = 4) -> None:
-    """A log directory as a clean shutdown left it: equal partitions, `count` batches of one idempotent producer a
-    segment."""
+    """Writes a log directory as a clean shutdown leaves it: equal partitions, with `count` batches of one idempotent
+    producer in each segment."""
     directory.mkdir(parents=True)
     model = directory / "model-0"
     rng = random.Random(11)
@@ -89,14 +90,14 @@ def fill(directory: Path, partitions: int, segments: int, *, records: int = RECO
 
 
 def _batch(rng: random.Random, count: int, **producer: int) -> bytes:
-    """Of today, or its producer would be forgotten by the load."""
+    """Returns a batch with current timestamps: an older producer would be removed when the log is loaded."""
     now_ms = int(time.time() * 1000)
     records = [(now_ms + i, key, value, headers) for i, (_, key, value, headers) in enumerate(data.records(rng, count))]
     return build_batch(records, **({"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} | producer))
 
 
 def as_a_crash_left_it(source: Path, target: Path) -> None:
-    """A copy without marker and checkpoints: all is recovered."""
+    """Makes a copy without marker and checkpoints, so that everything is recovered."""
     shutil.copytree(source, target)
     for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
         (target / name).unlink()
@@ -106,7 +107,7 @@ def as_a_crash_left_it(source: Path, target: Path) -> None:
 
 
 class Side:
-    """A child process that lives lives."""
+    """A child process that runs log managers."""
 
     def __init__(self, command: Sequence[str], log: IO[str]) -> None:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -120,7 +121,7 @@ class Side:
         for line in self._child.stdout:
             if line.startswith("{"):
                 return Life(**{"resident": 0, "descriptors": 0} | json.loads(line))
-        raise SystemExit(f"{self._child.args!r} ended with {self._child.wait()}")
+        raise SystemExit(f"{self._child.args!r} exited with code {self._child.wait()}")
 
     def end(self) -> None:
         with suppress(BrokenPipeError):
@@ -130,7 +131,7 @@ class Side:
 
 @contextmanager
 def sides(place: Path, *, with_kafka: bool) -> Iterator[dict[str, Side]]:
-    """kafkalog's child, and Kafka's; what they say of errors goes to files in `place`."""
+    """Yields kafkalog's child, and Kafka's; their error output goes to files in `place`."""
     commands = {"kafkalog": [sys.executable, "-m", "bench.manager"]}
     if with_kafka:
         commands["kafka"] = ["java", "-Xmx2g", "-cp", kafka.classpath(), "io.kafkalog.bench.ManagerBench"]
@@ -144,7 +145,7 @@ def sides(place: Path, *, with_kafka: bool) -> Iterator[dict[str, Side]]:
 
 
 def serve() -> None:
-    """kafkalog's child."""
+    """Runs kafkalog's child."""
     for line in sys.stdin:
         how, threads, directory, *batch = line.split()
         print(json.dumps(_live(how, int(threads), directory, *batch)._asdict()), flush=True)
@@ -171,7 +172,7 @@ def _live(how: str, threads: int, directory: str, batch: str | None = None) -> L
 
 
 def resources() -> tuple[int, int]:
-    """Bytes resident and open descriptors of this process; zeros where the system does not say."""
+    """Returns the resident bytes and open descriptors of this process; zeros if the system does not report them."""
     status = Path("/proc/self/status")
     if not status.exists():
         return 0, 0
@@ -183,7 +184,8 @@ def resources() -> tuple[int, int]:
 
 
 def compare(root: Path, rounds: int, *, with_kafka: bool) -> list[Row]:
-    """Starts after a clean shutdown and after a crash, and shutdowns with an append to each partition to be flushed."""
+    """Measures starts after a clean shutdown and after a crash, and shutdowns with an append to each partition to be
+    flushed."""
     place, partitions = root / "manager", PARTITIONS
     fill(place / "kafkalog-clean", partitions, SEGMENTS)
     shutil.copytree(place / "kafkalog-clean", place / "kafka-clean")
@@ -219,8 +221,8 @@ def compare(root: Path, rounds: int, *, with_kafka: bool) -> list[Row]:
 
 
 def curves(largest: int, *, with_kafka: bool) -> None:
-    """Time, memory and descriptors of one life, for ever more partitions (of one segment) and segments (of 100
-    partitions at most); a side that the system does not let open so many files says so."""
+    """Shows time, memory and descriptors of one run, for more and more partitions (of one segment) and segments (of at
+    most 100 partitions). A side that may not open that many files shows this."""
     print("| partitions x segments | side | start s | shutdown s | resident MiB | descriptors |")
     print("|---|---|---|---|---|---|")
     for partitions, segments in [
@@ -239,7 +241,7 @@ def curves(largest: int, *, with_kafka: bool) -> None:
 
 
 def _point(place: Path, name: str, partitions: int) -> str:
-    """A first life in a new process, whose memory it tells."""
+    """Returns the row of a first run in a new process, including its memory."""
     try:
         with sides(place, with_kafka=name == "kafka") as both:
             life = both[name].live("life", THREADS, place / "log")

@@ -1,9 +1,9 @@
-"""`python -m bench.many_partitions [COUNT]`: commands that need only indexes and headers, over a directory of so many
-partitions (10,000) of a few records each; each is to be done in a second.
+"""`python -m bench.many_partitions [COUNT]`: commands that need only indexes and headers, on a directory of COUNT
+partitions (default 10,000) with a few records each. The target is one second for each command.
 
-One topic's partitions are written by a store, the others are copies of them under other names.  The directory is made
-in memory (/dev/shm) where there is such a place; a command is a process of its own, its output goes nowhere.  Its
-modules are compiled, as an installed package's are: each command runs once before, over a directory of one partition.
+A store writes one topic's partitions; the others are copies of them under other names. The directory is in memory
+(/dev/shm if it exists). Each command runs in a separate process, and its output is discarded. Its modules are already
+compiled, as in an installed package: each command runs once before, on a directory of one partition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS = (
 
 
 def make(root: Path, count: int, topic_partitions: int = PARTITIONS_OF_TOPIC) -> None:
-    """A log directory of `count` partitions in topics of `topic_partitions`, closed cleanly, and as many
+    """Creates a log directory of `count` partitions in topics of `topic_partitions`, closed cleanly, and as many
     cursors, all in the first topic."""
     with kafkalog.open(root) as store:
         first = store.create_topic("topic_0000", topic_partitions)
@@ -72,12 +72,12 @@ def make(root: Path, count: int, topic_partitions: int = PARTITIONS_OF_TOPIC) ->
 
 
 def _files_of(folder: Path) -> dict[str, bytes]:
-    """What is copied: but for the topic's id, which is its own."""
+    """Returns the files to copy: all but the one with the topic's id, which is unique."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != names.PARTITION_METADATA_FILE}
 
 
 def _compiled(folder: Path) -> dict[str, str]:
-    """As `as_installed`, and all commands have run once."""
+    """Returns the environment of `as_installed`, after each command has run once."""
     found = as_installed(folder)
     make(folder / "small", 0, 8)
     for command, *words in COMMANDS:
@@ -93,7 +93,7 @@ def _run(command: str, words: list[str], environment: dict[str, str]) -> int:
 
 
 def _processor_s() -> float:
-    """Of all children that have ended."""
+    """Returns the CPU time of all children that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -101,8 +101,8 @@ def _processor_s() -> float:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("count", nargs="?", type=int, default=10_000)
-    asked.add_argument("--only", metavar="COMMAND", action="append", help="one of them; may be given several times")
-    asked.add_argument("--keep", type=Path, metavar="DIR", help="made here where it is missing, and left")
+    asked.add_argument("--only", metavar="COMMAND", action="append", help="run only this command; may be repeated")
+    asked.add_argument("--keep", type=Path, metavar="DIR", help="create the data in DIR if it is missing, and keep it")
     args = asked.parse_args()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     made = Path(tempfile.mkdtemp(prefix="kafkalog-many-", dir=memory))

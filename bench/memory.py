@@ -1,7 +1,7 @@
-"""Peak memory of what reads whole segments: recovering, verifying and salvaging one of 1 GiB.
+"""Peak memory of operations that read whole segments: recovering, verifying and salvaging one of 1 GiB.
 
-Each runs in a process of its own, `python -m bench.memory WORK LOG_DIR`, whose largest resident size is taken: the
-interpreter and its modules are in it, the page cache is not.
+Each runs in a separate process, `python -m bench.memory WORK LOG_DIR`, whose largest resident size counts. This
+includes the interpreter and its modules, but not the page cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def work(name: str, log_dir: Path) -> None:
 
 
 def peaks() -> dict[str, float]:
-    """Runs all and prints a line each; bytes by name."""
+    """Runs all operations, prints a line for each, and returns bytes by name."""
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
         data.write_segment(Path(place), "k16", SEGMENT_BYTES)
@@ -50,7 +50,8 @@ def peaks() -> dict[str, float]:
 
 
 def peak_bytes() -> int:
-    """Most bytes that this process had resident.  On Linux not ru_maxrss: that keeps the size of the forking parent."""
+    """Returns the largest resident size of this process. On Linux this is not ru_maxrss, which keeps the size of the
+    forking parent."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -1,7 +1,7 @@
-"""kafkalog's side of the benchmarks, and that of the Python packages a user would pick instead.
+"""kafkalog's side of the benchmarks, and that of the alternative Python packages.
 
-Each function prepares and returns one round of work: a call that does it and says how many units it did.  The names
-are those of the Java side (`KafkaBench.java`), so that a ratio compares the same work on the same file.
+Each function prepares and returns one round of work: a call that does the work and returns how many units it did. The
+names are those of the Java side (`KafkaBench.java`), so that a ratio compares the same work on the same file.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from kafkalog.engine.segment.offset_index import OffsetIndex
 
 Round = Callable[[], int]
 GIB = 1 << 30
-# The log is cut to nothing after so many bytes, on both sides: what a fresh page of memory or its way to the disk costs
-# is the machine's, and several times an append.
+# Both sides truncate the log to nothing after this many bytes: the cost of a new page of memory, and of writing it to
+# disk, depends on the machine and is several times that of an append.
 KEPT_BYTES = 256 << 20
 SEQUENCE, CRC = struct.Struct(">i"), struct.Struct(">I")
 
 
 class NoScheduler(ManualScheduler):
-    """Background work is not what is measured: flushes of rolled segments would time the disk."""
+    """Runs no background work, which is not measured: flushes of rolled segments would measure the disk."""
 
 
 def config(**extra: str) -> LogConfig:
@@ -92,14 +92,14 @@ def recover(data: Path, kind: str, name: str = "recover") -> Round:
 
 
 def reading_nothing_ahead() -> list[Busy]:
-    """As long as this is held, no scan has a second thread."""
+    """Returns objects that keep scans from using a second thread as long as they exist."""
     return [Busy() for _ in range(processors())]
 
 
 def recover_two(data: Path, kind: str, threads: int) -> Round:
-    """Two partitions, one after the other or side by side.
+    """Recovers two partitions, one after the other or in parallel.
 
-    One thread is one: there the scans read nothing ahead, which would keep a second processor busy.
+    With one thread the scans do not read ahead, because that would use a second processor.
     """
     rounds = [recover(data, kind, f"recover{threads}{name}") for name in "ab"]
     if threads == 1:
@@ -147,7 +147,7 @@ def decode(data: Path, kind: str) -> Round:
 
 
 def encode(data: Path) -> Round:
-    """One v2 batch, header and CRC included, of 10,000 records that stand in an Arrow record batch."""
+    """Encodes one v2 batch, including header and CRC, of 10,000 records in an Arrow record batch."""
     import pyarrow as pa
 
     from kafkalog._native.codec.encode import ColumnEncoder
@@ -177,7 +177,7 @@ def append(data: Path, kind: str, compression: str = "producer") -> Round:
     checked = memoryview(buffer)[21:]
     (count,) = SEQUENCE.unpack_from(buffer, 57)
     stamped = kind in ("idempotent", "txn")
-    given = buffer if stamped else payload  # bytes, as a service has them; a buffer that may change is copied once
+    given = buffer if stamped else payload  # bytes, as in a service; a mutable buffer is copied once
 
     def round() -> int:
         nonlocal appended, sequence
@@ -243,7 +243,7 @@ def lookup(data: Path) -> Round:
 
 
 def lookups(data: Path) -> Round:
-    """Many targets in one call, beside the Java side's loop."""
+    """Looks up many targets in one call, compared with the Java side's loop."""
     index, listed = lookup_targets(data)
     targets = np.array(listed)
 

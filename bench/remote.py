@@ -1,16 +1,17 @@
-"""`python -m bench remote` or `python -m bench.remote`: a remote tier beside the storage client that carries it.
+"""`python -m bench remote` or `python -m bench.remote`: a remote tier compared with the storage client that it uses.
 
-First: segments of 64 MiB are uploaded, restored, and read, each beside the same client that copies the same files by
-`put_file` and `get_file`, in a folder, in moto's S3 server over HTTP, and over a line.  A client alone syncs nothing,
-and we sync all: so a folder's first rows stand beside a plain copy that may be lost with the power, the second rows
-beside one whose files are synced, too, one by one.  Then: scans and point reads over the line, a file system that lets
-each request wait and all requests together have so many bytes a second (`Line`).  Last: a broker (Apache Kafka 4.3.1
-with its LocalTieredStorage) has a topic, of which it keeps the last segment alone on its disk.  All else is read cold
-from the folder, and by the broker's consumer: librdkafka's, whose larger fetches are no faster.
+First, segments of 64 MiB are uploaded, restored and read. Each operation is compared with the same client copying the
+same files by `put_file` and `get_file`: in a directory, in moto's S3 server over HTTP, and over a simulated line. The
+client alone syncs nothing, while kafkalog syncs everything. So the first rows of the directory compare with a plain
+copy, which a power loss may destroy, and the second rows with a copy whose files are synced one by one. Then come scans
+and point reads over the line, a file system with a latency for each request and a bandwidth for all requests together
+(`Line`). Last, a broker (Apache Kafka 4.3.1 with its LocalTieredStorage) has a topic and keeps only its last segment on
+its disk. The rest is read cold from the directory, and by the broker's consumer (librdkafka's, whose larger fetches are
+no faster).
 
-Each work runs in a process of its own, ours and the other one in turn; figures are medians, and (least-most) follows.
-Memory is what the work's peak was above what the process had at its begin.  A cold read drops the folder from the page
-cache before it begins.
+Each operation runs in a separate process, alternately for kafkalog and the other side; figures are medians, followed by
+(least-most). Memory is the operation's peak above the process's memory at its start. Before a cold read, the directory
+is dropped from the page cache.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ POINTS = 40
 
 
 class Line(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Files of this machine behind a line: `latency_s` each request, `bytes_per_s` all of them together."""
+    """Local files behind a simulated line: `latency_s` for each request, `bytes_per_s` for all of them together."""
 
     protocol = "line"
     cachable = False
@@ -64,7 +65,7 @@ class Line(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     @classmethod
     def carry(cls, count: int) -> None:
-        """Waits as long as a request takes whose body has so many bytes."""
+        """Waits as long as a request with a body of `count` bytes takes."""
         time.sleep(cls.latency_s)
         with cls._lock:
             cls.requests += 1
@@ -123,7 +124,7 @@ class _Upload:
         self._data.clear()
 
 
-# --- what is measured, each in a process of its own -----------------------------------------------------------
+# --- operations, each in a separate process -------------------------------------------------------------------
 
 
 def status_bytes(name: str) -> int:
@@ -132,8 +133,8 @@ def status_bytes(name: str) -> int:
 
 
 def measured(work: Callable[[], Any]) -> dict[str, Any]:
-    """Seconds of the clock and of the processor, and how many bytes the peak was above the begin."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    """Returns the elapsed and CPU seconds, and the bytes of the peak above the start."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before, clock, processor = status_bytes("VmRSS"), time.perf_counter(), time.process_time()
     said = work()
     figures = {"s": time.perf_counter() - clock, "cpu_s": time.process_time() - processor}
@@ -147,7 +148,7 @@ def uploaded(source: Path, tier: RemoteStorage) -> dict[str, Any]:
 
 
 def client_uploaded(source: Path, tier: RemoteStorage, syncs: bool) -> dict[str, Any]:
-    """Puts the same files as `uploaded` does, by the client's own call."""
+    """Uploads the same files as `uploaded` does, by the client's calls."""
     fs, root = fsspec.core.url_to_fs(tier.url, **tier._options)
     logs = sorted((source / "orders-0").glob("*.log"))[:-1]
     paths = [log.with_suffix(suffix) for log in logs for suffix in (".log", ".index", ".timeindex")]
@@ -195,7 +196,7 @@ def sync(path: Path) -> None:
 
 
 def scanned(tier: RemoteStorage, how: str) -> dict[str, Any]:
-    """All records, as Python's or as Arrow."""
+    """Reads all records, as Python objects or as Arrow."""
     with kafkalog.open(tier, read_only=True) as store:
         partition = store.topic("orders").partition(0)
 
@@ -211,7 +212,7 @@ def scanned(tier: RemoteStorage, how: str) -> dict[str, Any]:
 
 
 def consumed(bootstrap: str, end: int) -> dict[str, Any]:
-    """All records before an offset, as the consumer's messages."""
+    """Reads all records before an offset, as the consumer's messages."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer
     from confluent_kafka import TopicPartition as Assigned
 
@@ -230,7 +231,7 @@ def consumed(bootstrap: str, end: int) -> dict[str, Any]:
 
 
 def pointed(tier: RemoteStorage) -> dict[str, Any]:
-    """Records here and there, each time with the indexes that an earlier read of the segment fetched, and nothing
+    """Reads single records, each time with the indexes that an earlier read of the segment fetched, and nothing
     else."""
     files = tier.read_only_files()
     with kafkalog.open(tier.url, read_only=True, files=files) as store:
@@ -244,12 +245,12 @@ def pointed(tier: RemoteStorage) -> dict[str, Any]:
         waits, requests, ranges = [], [], []
         for offset in offsets:
             files.chunks.close()  # forgets what was read
-            partition.refresh()  # which reads where the last segment ends
+            partition.refresh()  # reads where the last segment ends
             before, before_ranges, begin = Line.requests, Line.ranges, time.perf_counter()
             (record,) = partition.records(offset, offset + 1)
             assert record.offset == offset
             waits.append(time.perf_counter() - begin)
-            time.sleep(0.3)  # what is fetched ahead counts, too
+            time.sleep(0.3)  # read-ahead counts, too
             requests.append(Line.requests - before)
             ranges.append(Line.ranges - before_ranges)
     return {"ms": statistics.median(waits) * 1e3, "requests": max(requests), "ranges": max(ranges)}
@@ -275,11 +276,11 @@ def work(name: str, source: Path, url: str, options: dict[str, Any], target: Pat
     return works[name]()
 
 
-# --- the whole ------------------------------------------------------------------------------------------------
+# --- the comparison -------------------------------------------------------------------------------------------
 
 
 class Place:
-    """Where a tier lies, and the works on it."""
+    """A tier's address, and the operations on it."""
 
     def __init__(self, root: Path, source: Path, url: str, options: dict[str, Any]) -> None:
         self.root, self.source, self.url, self.options = root, source, url, options
@@ -311,7 +312,7 @@ class Place:
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Logs are only read by who uploads."""
+    """Links log files, which an upload only reads, and copies others."""
     if source.endswith(".log") and "orders-" in source:
         os.link(source, target)
     else:
@@ -319,7 +320,7 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 def make_source(folder: Path, mib: int, segment_mib: int) -> int:
-    """A directory with a topic of so many MiB of closed segments, and their bytes."""
+    """Creates a directory with a topic of `mib` MiB of closed segments, and returns their bytes."""
     rng = random.Random(1)
     with kafkalog.open(folder) as store:
         topic = store.create_topic("orders", 1, config={"segment.bytes": str(segment_mib * MIB), "retention.ms": "-1"})
@@ -333,7 +334,7 @@ def make_source(folder: Path, mib: int, segment_mib: int) -> int:
 
 
 def drop_cache(folder: Path) -> None:
-    """The next who reads the files waits for the disk."""
+    """Drops the files from the page cache, so that the next reader waits for the disk."""
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -344,7 +345,7 @@ def drop_cache(folder: Path) -> None:
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[dict[str, Any]]:
-    """moto in a process of its own; the options of a client of it."""
+    """Runs moto in a separate process and yields the options of a client."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -399,7 +400,7 @@ def row(
 
 
 def copies(name: str, place: Place, size: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Uploads and restores; leaves a tier at the place's address."""
+    """Measures uploads and restores; leaves a tier at the place's address."""
     kept: dict[str, dict[str, float]] = {}
     syncs = ["client {}"] + (["client {}, synced"] if name == "folder" else [])
     for work_name in ("upload", "restore"):
@@ -433,8 +434,8 @@ def scans(place: Place, size: int, rounds: int, link_mb_s: float) -> dict[str, d
 
 
 def beside_consumer(root: Path, mib: int, segment_mib: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Cold reads of what a broker has tiered, by the broker's consumer and by us."""
-    from bench.spark import Broker  # the works, which are processes of their own, do without
+    """Measures cold reads of a broker's tiered segments, by the broker's consumer and by kafkalog."""
+    from bench.spark import Broker  # the operations, which run in separate processes, do not need it
     from tests.broker import clients, test_tiering
 
     (root / "node").mkdir()
@@ -475,7 +476,7 @@ def beside_consumer(root: Path, mib: int, segment_mib: int, rounds: int) -> dict
 
 
 def fill(bootstrap: str, size: int) -> None:
-    """Records of about 100 bytes, by librdkafka."""
+    """Writes records of about 100 bytes with librdkafka."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 500_000})
@@ -495,7 +496,7 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
     try:
         size = make_source(root / "full", mib, segment_mib)
         print(f"{size / MIB:.0f} MiB in segments of {segment_mib} MiB; median of {rounds} (least-most)\n")
-        print(f"| {'':34} | {'kafkalog, MB/s':>18} | {'beside, MB/s':>32} | {'ratio':>26} | peak, MiB |")
+        print(f"| {'':34} | {'kafkalog, MB/s':>18} | {'compared with, MB/s':>32} | {'ratio':>26} | peak, MiB |")
         print("|---|---|---|---|---|")
         if "folder" in parts:
             place = Place(root, root / "full", f"file://{root}/tier", {})
@@ -513,7 +514,7 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
             found = place.run("points")
             kept["line, points"] = found
             print(
-                f"\nA point read with its indexes cached asks for at most {found['ranges']} ranges"
+                f"\nA point read with its indexes cached requests at most {found['ranges']} ranges"
                 f"{verdict(found['ranges'], RANGES_AIM, less=True)}, {found['requests']} requests in all; it takes "
                 f"{found['ms']:.0f} ms ({1e3 * line['latency_s']:.0f} ms each, {link:.0f} MB/s).\n"
             )
@@ -526,13 +527,13 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
 
 def main(words: list[str] | None = None) -> Any:
     parser = argparse.ArgumentParser(prog="python -m bench.remote", description=__doc__)
-    parser.add_argument("parts", nargs="*", help="of folder, s3, line, broker; all when none is given")
+    parser.add_argument("parts", nargs="*", help="parts to run: folder, s3, line, broker; default: all")
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--line-mib", type=int, default=256)
     parser.add_argument("--segment-mib", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--latency-ms", type=float, default=20.0, help="of the line, each request")
-    parser.add_argument("--mb-s", type=float, default=100.0, help="of the line, all requests together")
+    parser.add_argument("--latency-ms", type=float, default=20.0, help="the line's latency for each request")
+    parser.add_argument("--mb-s", type=float, default=100.0, help="the line's bandwidth for all requests together")
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args(words)
     if given.work:

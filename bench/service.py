@@ -1,10 +1,11 @@
-"""`python -m bench service`: a store in the process beside a local broker with confluent-kafka.
+"""`python -m bench service`: a store in the process compared with a local broker and confluent-kafka.
 
-Both sides in one run on one disk: records of 200 bytes with keys of 8, four partitions.  The broker is Apache Kafka
-4.4.0 on loopback (the tests' own), its clients librdkafka with their defaults but for `linger.ms` 5 on both sides and
-acks of all.  Produce: every record's future, or delivery report, has come.  Consume: from the earliest offset, a
-record at a time from `consume(500)` on their side, from the iterator on ours.  Latency: from the call of an append to
-the moment that a waiting reader in another thread has it, one record every few milliseconds.
+Both sides run in one process on one disk: records of 200 bytes with keys of 8, four partitions. The broker is Apache
+Kafka 4.4.0 on loopback (the one of the tests). Its clients are librdkafka with their defaults, except for `linger.ms` 5
+(on both sides) and acks of all. Produce ends when every record's future, or delivery report, has arrived. Consume
+starts from the earliest offset: a record at a time from `consume(500)` with the broker, from the iterator with
+kafkalog. Latency is the time from the call of an append until a waiting reader in another thread has the record, one
+record every few milliseconds.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class Theirs:
         assert not any(reports)
 
     def consumer(self, topic: str, offset: int) -> Any:
-        """One that has all partitions from the start, so that no group's making is counted."""
+        """Returns a consumer that is assigned all partitions from the start, so that joining a group is not
+        measured."""
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "bench"})
@@ -186,7 +188,7 @@ class Theirs:
 
 
 def latencies(side: Any) -> list[float]:
-    """Seconds from an append to the reader, in order of size."""
+    """Returns the sorted seconds from an append to the reader."""
     topic = side.topic()
     seen: list[float] = []
     done = threading.Event()
@@ -211,7 +213,7 @@ def timed(what: Callable[[], object]) -> float:
 
 
 def main(turns: int = TURNS) -> None:
-    """Runs, and prints a table."""
+    """Runs the comparison and prints a table."""
     best: dict[tuple[str, str], float] = {}
     waits: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:

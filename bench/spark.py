@@ -1,12 +1,12 @@
-"""`python -m bench.spark`: the Spark source beside Spark's own Kafka connector, which asks a live broker.
+"""`python -m bench.spark`: the Spark source compared with Spark's Kafka connector, which reads from a live broker.
 
-Both sides in one run, in one session, over the same topics: the broker (Apache Kafka 4.4.0 on loopback, the tests' own)
-has written them, kafkalog reads its directories while it runs.  Needs the PySpark that there is a connector for, so
-`make bench-spark` runs it in an environment of its own.  A turn is a whole job as a user has it, from `spark.read` to
-the answer, planning included; the sides take turns, and the best of the warm ones counts.
+Both sides run in one session, over the same topics: the broker (Apache Kafka 4.4.0 on loopback, the one of the tests)
+has written them, and kafkalog reads its directories while it is running. This needs the PySpark version that has a
+connector, so `make bench-spark` uses a separate environment. A run is a whole job as a user has it, from `spark.read`
+to the result, including planning. The sides run alternately, and the best warm run counts.
 
-On a machine with neighbours `--cpu` counts CPU time instead of the clock's: of Spark's JVM and all its Python workers,
-and on the connector's side of the broker too, which serves it from the same machine.
+On a shared machine `--cpu` counts CPU time instead of elapsed time: that of Spark's JVM and all its Python workers, and
+on the connector's side also that of the broker, which serves it from the same machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.spark import connector
 
 RECORDS = 2_000_000
 PARTITIONS = 4
-BATCH_BYTES = 1_000_000  # librdkafka's
+BATCH_BYTES = 1_000_000  # librdkafka's default
 TURNS = 5
 CODECS = ("none", "lz4", "zstd")
 START_MS = 1_700_000_000_000
@@ -41,7 +41,7 @@ WORDS = ("order", "created", "berlin", "paid", "tokyo", "shipped", "returned", "
 
 
 class Broker(kraft.Broker):
-    """The tests' broker with a server's JVM settings: no early stop of the compiler."""
+    """The tests' broker with a server's JVM settings: the compiler is not limited."""
 
     def _command(self, main: str, *args: str) -> list[str]:
         command = super()._command(main, *args)
@@ -51,7 +51,7 @@ class Broker(kraft.Broker):
 
 
 def value(draw: random.Random, number: int) -> bytes:
-    """About 200 bytes of JSON."""
+    """Returns about 200 bytes of JSON."""
     fields = {
         "id": number,
         "user": f"user-{draw.randrange(100_000):06d}",
@@ -66,7 +66,8 @@ def value(draw: random.Random, number: int) -> bytes:
 def produce(
     bootstrap: str, topic: str, codec: str, count: int, batch_bytes: int, config: Mapping[str, str] | None = None
 ) -> None:
-    """Records by librdkafka with its defaults, but for the codec, the batches' size and a linger that fills them."""
+    """Writes records with librdkafka and its defaults, except for the codec, the batch size and a linger time that
+    fills them."""
     from confluent_kafka import Producer
 
     clients.create_topics(bootstrap, {topic: (PARTITIONS, config or {})})
@@ -120,7 +121,7 @@ class Sides:
 class Job:
     """`run(frame, place)` is the job; `columns` is what a user would prune to, "" for all.
 
-    `instead(sides, topic, place)` is how kafkalog does it, where it has a job of its own for that.
+    `instead(sides, topic, place)` is kafkalog's job for the same task, if it has one.
     """
 
     def __init__(
@@ -141,7 +142,8 @@ def _group(frame: Any, place: Path) -> Any:
 
 
 def _group_columns(sides: Sides, topic: str, place: Path) -> Any:
-    """As a user of `valueSchema` does it: Spark prunes the schema of from_json by itself, here the user says it."""
+    """As a user of `valueSchema` writes it: Spark prunes the schema of from_json automatically, here the user names the
+    fields."""
     reader = sides.spark.read.format("kafkalog").option("path", str(sides.broker.log_dir)).option("subscribe", topic)
     frame = reader.option("columns", "value").option("valueSchema", "country string, amount double").load()
     return _sums(frame.withColumnRenamed("value", "v"))
@@ -164,7 +166,7 @@ def _export(sides: Sides, topic: str, place: Path) -> Any:
     shutil.rmtree(place / "lake", ignore_errors=True)
     rows = jobs.export(sides.spark, str(sides.broker.log_dir), str(place / "lake"), [topic]).collect()
     assert not [row.error for row in rows if row.error]
-    assert sum(row.records for row in rows) == int(topic.rpartition("-")[2])  # what main named it by
+    assert sum(row.records for row in rows) == int(topic.rpartition("-")[2])  # from its name
 
 
 def _aggregates(frame: Any, place: Path) -> Any:
@@ -184,7 +186,8 @@ JOBS = (
 
 
 def cpu_seconds(root: int, without: int) -> float:
-    """CPU time of a process and all below it, dead ones too; not of one of them, nor of those below that."""
+    """Returns the CPU time of a process and all its descendants, ended ones too, without the process `without` and its
+    descendants."""
     parents: dict[int, list[tuple[int, int]]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -202,7 +205,7 @@ def cpu_seconds(root: int, without: int) -> float:
 
 
 def worker_peak_mib() -> int:
-    """The most memory that one of Spark's Python workers has had (they stay between jobs)."""
+    """Returns the most memory that one of Spark's Python workers has had (they stay between jobs)."""
     peak = 0
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -244,7 +247,7 @@ def once(sides: Sides, job: Job, side: str, topic: str, place: Path) -> Any:
 
 
 def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict[str, float]:
-    """Best seconds of each side; their answers must be the same."""
+    """Returns the best seconds of each side; their results must be the same."""
     best: dict[str, float] = {}
     answers = {}
     for _ in range(given.turns):
@@ -260,14 +263,21 @@ def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark")
     parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--batch-bytes", type=int, default=BATCH_BYTES, help="of the producer (Java's: 16384)")
+    parser.add_argument(
+        "--batch-bytes",
+        type=int,
+        default=BATCH_BYTES,
+        help="the producer's batch size (the Java client's default: 16384)",
+    )
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--codec", action="append", choices=CODECS)
-    parser.add_argument("--job", type=int, action="append", help=f"0 to {len(JOBS) - 1}")
+    parser.add_argument(
+        "--job", type=int, action="append", help=f"run only this job, 0 to {len(JOBS) - 1}; may be repeated"
+    )
     parser.add_argument("--only", choices=("kafkalog", "connector"))
-    parser.add_argument("--cpu", action="store_true", help="CPU time instead of the clock's")
-    parser.add_argument("--conf", action="append", default=[], help="a setting of Spark's, as spark.name=value")
-    parser.add_argument("--place", help="a folder for the broker, kept for the next run")
+    parser.add_argument("--cpu", action="store_true", help="measure CPU time instead of elapsed time")
+    parser.add_argument("--conf", action="append", default=[], help="a Spark setting, such as spark.name=value")
+    parser.add_argument("--place", help="a directory for the broker, kept for the next run")
     given = parser.parse_args()
     with place_of(given.place) as place:
         place.mkdir(parents=True, exist_ok=True)
@@ -287,7 +297,7 @@ def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
     sides = Sides(spark, broker)
     print(f"{given.records:,} records of about 200 B, {PARTITIONS} partitions, {os.cpu_count()} cores", flush=True)
     if given.cpu:
-        print("rows by CPU second, of all processes that a side needs")
+        print("rows per second of CPU time, of all processes that a side needs")
     print("| job | codec | kafkalog, M rows/s | connector, M rows/s | ratio |")
     print("|---|---|---|---|---|", flush=True)
     for codec in given.codec or CODECS:

@@ -1,8 +1,8 @@
-"""`python -m bench.spark_jobs`: what each road of Spark's through a large directory takes: bytes a second, and memory.
+"""`python -m bench.spark_jobs`: the speed and memory of each way in which Spark reads or writes a large directory.
 
-Two partitions of records of about 200 B and one of records of 1 MB, a third of the bytes each, in segments of 1 GiB,
-so that a task meets a whole one.  Each road has a session, and so workers, of its own; a worker's memory is its peak
-(VmHWM, with what it has mapped).  The aim of the project is 300 MiB.
+Two partitions have records of about 200 B and one has records of 1 MB, a third of the bytes each, in segments of 1 GiB,
+so that a task gets a whole one. Each operation has a separate session, and so separate workers; a worker's memory is
+its peak (VmHWM, including what it has mapped). The project's target is 300 MiB.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TOPIC = "orders"
 START_MS = 1_700_000_000_000
 KEYS = 500_000
 LARGE = 1_000_000  # bytes of a value
-ROWS = 20_000  # appended together
+ROWS = 20_000  # records in each append
 
 
 def fill(root: Path, codec: str, each_bytes: int) -> None:
-    """Half of each value is noise."""
+    """Writes values of which half is random."""
     noise = os.urandom(1 << 20)
     for number in range(2):
         with kafkalog.open_log(root, f"{TOPIC}-{number}", compression=codec) as log:
@@ -58,7 +58,7 @@ def session(place: Path) -> Any:
 
 
 def roads(logs: Path, place: Path) -> dict[str, Callable[[Any], Any]]:
-    """In this order: an import takes what the export wrote, and what changes the logs comes last."""
+    """In this order: an import reads what the export wrote, and operations that change the logs come last."""
     from kafkalog.spark import jobs
 
     def read(spark: Any, **options: str) -> Any:
@@ -91,7 +91,7 @@ def roads(logs: Path, place: Path) -> dict[str, Callable[[Any], Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_jobs")
-    parser.add_argument("--mib", type=int, default=6144, help="of records before compression")
+    parser.add_argument("--mib", type=int, default=6144, help="MiB of records before compression")
     parser.add_argument("--codec", default="lz4")
     parser.add_argument("--road", action="append")
     given = parser.parse_args()

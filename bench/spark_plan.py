@@ -1,9 +1,9 @@
-"""`python -m bench.spark_plan`: what planning costs as a log grows, and what bytes a task touches.
+"""`python -m bench.spark_plan`: the cost of planning as a log grows, and the bytes that a task reads.
 
-One partition of N segments, each of BATCHES batches (the engine makes the first, the others are its copies at later
-offsets).  Planned are all of it, a time that is later than all (so that every segment is asked), and the offsets of its
-last hundredth; then some tasks of the whole plan are run, and what this process has read meanwhile stands beside what
-the plan gave them.  One process, no Spark: what Spark adds is one such call a query.
+One partition has N segments, each of BATCHES batches (the engine writes the first one, the others are copies with later
+offsets). Three reads are planned: all of it, a timestamp after all records (so that every segment is checked), and the
+offsets of its last hundredth. Then some tasks of the whole plan are run, and the bytes that this process has read are
+compared with those that the plan assigned. This is one process without Spark, which adds one such call for each query.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kafkalog.spark.tasks import read_range
 
 SEGMENTS = (1_000, 10_000, 100_000)
 BATCHES = 4
-RECORDS = 10  # of a batch
+RECORDS = 10  # records in a batch
 START_MS = 1_700_000_000_000
 TASKS = 20
 
 
 def fill(folder: Path, segments: int) -> None:
-    """Copies of one segment: base offsets move on, which no CRC covers."""
+    """Writes copies of one segment with later base offsets, which no CRC covers."""
     with kafkalog.open_log(folder.parent, folder.name) as log:
         for number in range(BATCHES):
             log.append_many([(b"v" * 100, b"key", [], START_MS + number)] * RECORDS)

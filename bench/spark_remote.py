@@ -1,16 +1,16 @@
-"""`python -m bench.spark_remote`: what planning over a bucket costs as it grows, and what a count of tiered segments
-costs beside one of local segments, and beside Spark's own connector with a live broker.
+"""`python -m bench.spark_remote`: the cost of planning over a growing bucket, and of counting tiered segments, compared
+with local segments and with Spark's Kafka connector and a live broker.
 
-First: one partition of N segments, in a file system that answers listings from a formula in the place of s3fs (so what
-is measured is ours, and not the line's), in each layout.  A plan wants names and sizes alone, and the segments that it
-cuts.  Seconds are of the processor and of the clock, MiB are the peak of the whole process.
+First, one partition of N segments, in each layout, in a file system that computes listings instead of s3fs (so that
+kafkalog is measured, not the network). A plan needs only names and sizes, and the segments that it cuts. Seconds are
+CPU time and elapsed time, MiB are the peak of the whole process.
 
-Then: a broker (Apache Kafka 4.3.1 with LocalTieredStorage) has a topic, which is copied as it is, and tiered.  Spark
-counts its records in the copy, in the broker's directory together with the tier's folder, in the folder alone, and by
-its connector through the broker: in one session, by turns, the best of which counts, by the clock and by the processor
-(of all processes that a side needs, the broker, too).  Spark tells a Python source no columns, so a count costs those
-that are asked for: all, or with the option `columns` one.  Needs the PySpark that there is a connector for: `make
-bench-spark-remote` runs it in an environment of its own.
+Then a broker (Apache Kafka 4.3.1 with LocalTieredStorage) has a topic, which is copied and tiered. Spark counts its
+records in the copy, in the broker's directory together with the tier's, in the tier alone, and with its connector
+through the broker: in one session, alternately. The best run counts, by elapsed time and by CPU time (of all processes
+that a side needs, including the broker). Spark does not tell a Python source the columns of a count, so it costs the
+columns that are read: all, or one with the option `columns`. This needs the PySpark version that has a connector: `make
+bench-spark-remote` uses a separate environment.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ FILES = {
 
 
 class Formula(fsspec.asyn.AsyncFileSystem):  # type: ignore[misc]
-    """A bucket of `segments` copies of one segment, whose base offsets move on.  It stands in for s3fs, and lists as
-    that does."""
+    """A bucket of `segments` copies of one segment with increasing base offsets. It replaces s3fs, and lists as s3fs
+    does."""
 
     protocol = "s3"
     cachable = False
@@ -132,7 +132,7 @@ def manifest(base: int, size: int) -> bytes:
 
 
 def plan_once(layout: str, segments: int) -> None:
-    """In a process of its own: a line of JSON."""
+    """Plans once, in a separate process, and prints a line of JSON."""
     folder = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
     try:
         with kafkalog.open_log(folder, "orders-0") as log:
@@ -181,7 +181,7 @@ class Sides:
 
 
 def fill(broker: Broker, place: Path, given: argparse.Namespace) -> None:
-    """The topic, a copy of its directories as they are, and then all but the last segments in the tier alone."""
+    """Writes the topic, copies its directories, and then leaves all but the last segments in the tier only."""
     import confluent_kafka.admin as admin
 
     produce(broker.bootstrap, TOPIC, given.codec, given.records, BATCH_BYTES, {"segment.bytes": str(SEGMENT_BYTES)})
@@ -197,7 +197,10 @@ def fill(broker: Broker, place: Path, given: argparse.Namespace) -> None:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in client.incremental_alter_configs([asked]).values():
         future.result(60)
-    until(lambda: all(len(list((broker.log_dir / name).glob("*.log"))) == 1 for name in folders), "it is not tiered")
+    until(
+        lambda: all(len(list((broker.log_dir / name).glob("*.log"))) == 1 for name in folders),
+        "the topic is not tiered yet",
+    )
 
 
 def counts(given: argparse.Namespace) -> None:
@@ -229,7 +232,7 @@ def counts(given: argparse.Namespace) -> None:
         for way, rate in rates.items():
             ratios = f"{rate / rates[LOCAL]:.2f} | {rate / rates[CONNECTOR]:.1f}x"
             print(f"| {way} | {clock} | {found[way]:,} | {rate:.2f} | {ratios} |", flush=True)
-    print(f"aims, of both tiers: {LOCAL_AIM} of local segments, {CONNECTOR_AIM}x of the connector")
+    print(f"targets for both tiers: {LOCAL_AIM}x of local segments, {CONNECTOR_AIM}x of the connector")
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""`python -m bench.spark_stream`: Spark's stream from kafkalog beside Spark's own Kafka connector and a live broker.
+"""`python -m bench.spark_stream`: Spark's stream from kafkalog compared with Spark's Kafka connector and a live broker.
 
-Both sides in one run, in one session, over one topic: the broker (Apache Kafka 4.4.0 on loopback, the tests' own) has
-written it, kafkalog reads its directory while it runs.  A turn is a query with Trigger.AvailableNow from the earliest
-offset; the sides take turns, the best of each counts.  Throughput is that of the micro-batches with records, from
-trigger to commit; the whole query, beside it, has the start of Spark's planner processes in it, seconds that no
-stream feels which runs on.
-Needs the PySpark that there is a connector for (`tests.spark.connector`).
+Both sides run in one session, over one topic: the broker (Apache Kafka 4.4.0 on loopback, the one of the tests) has
+written it, and kafkalog reads its directory while it is running. A run is a query with Trigger.AvailableNow from the
+earliest offset; the sides run alternately, and the best run of each counts. Throughput is that of the micro-batches
+with records, from trigger to commit. The whole query, shown next to it, includes the start of Spark's planner
+processes: some seconds that do not matter to a long-running stream. This needs the PySpark version that has a connector
+(`tests.spark.connector`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Stream:
         self.turn = 0
 
     def run(self, job: Callable[[Any], Any], limit: int | None) -> tuple[float, float]:
-        """Seconds of one query over the whole topic: of its batches with records, and of all."""
+        """Returns the seconds of one query over the whole topic: of its batches with records, and of all."""
         self.turn += 1
         options = self.options | {"startingOffsets": "earliest"}
         if limit is not None:
@@ -83,7 +83,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_stream")
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--job", type=int, action="append", help=f"0 to {len(JOBS) - 1}")
+    parser.add_argument(
+        "--job", type=int, action="append", help=f"run only this job, 0 to {len(JOBS) - 1}; may be repeated"
+    )
     given = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
     (place / "broker").mkdir()

@@ -1,12 +1,14 @@
 """`python -m bench.spark_table`: all rows of the comparison with Spark's Kafka connector, as one Markdown table.
 
-Reads, the export job, a stream and writes with each codec; batches of 16 KiB (Java's default) and of 1 MB; each the
-first time in an application, and in its warm JVM (the best of the turns behind).  One broker (Apache Kafka 4.4.0 on
-loopback, the tests' own) writes the topics and serves the connector; kafkalog reads its directories while it stands by.
-Each side has an application of its own for each size, so that neither warms what the other uses, and does the jobs in
-the same order.  A time is that of a whole job, planning included; a stream's is that of its micro-batches with records.
+The rows are reads, the export job, a stream and writes with each codec, with batches of 16 KiB (Java's default) and of
+1 MB; each for the first run in an application, and for its warm JVM (the best of the later runs). One broker (Apache
+Kafka 4.4.0 on loopback, the one of the tests) writes the topics and serves the connector; kafkalog reads its
+directories while it is idle. Each side has a separate application for each size, so that neither warms up what the
+other uses, and runs the jobs in the same order. A time is that of a whole job, including planning; a stream's is that
+of its micro-batches with records.
 
-About seven minutes on two quiet cores.  Needs the PySpark that there is a connector for (`tests.spark.connector`).
+It takes about seven minutes on two idle cores. It needs the PySpark version that has a connector
+(`tests.spark.connector`).
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ AIMS = {
 
 
 def stream(sides: spark.Sides, side: str, topic: str, place: Path) -> float:
-    """Seconds of the micro-batches with records."""
+    """Returns the seconds of the micro-batches with records."""
     options = {"path": str(sides.broker.log_dir), "kafka.bootstrap.servers": sides.broker.bootstrap}
     source = sides.spark.readStream.format("kafkalog" if side == "kafkalog" else "kafka").options(**options)
     frames = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
@@ -81,7 +83,8 @@ def write(sides: spark.Sides, side: str, codec: str, count: int, place: Path) ->
 def jobs(
     sides: spark.Sides, side: str, topic: str, given: Any, place: Path
 ) -> Iterator[tuple[str, Callable[[], float]]]:
-    """The rows of the table, as functions that answer seconds.  Writes have no size of batches to read."""
+    """Yields the rows of the table, as functions that return seconds. Writes do not depend on the batch size of the
+    topics."""
     for job in spark.JOBS:
         if job.name in AIMS:
             yield job.name, partial(read, sides, job, side, topic, place)
@@ -92,12 +95,12 @@ def jobs(
 
 
 def application(given: Any) -> None:
-    """One side, one topic: prints seconds of each turn of each job, as JSON."""
+    """Runs one side on one topic: prints the seconds of each run of each job, as JSON."""
     place = Path(given.place)
     quiet = {"spark.ui.showConsoleProgress": "false", "spark.python.authenticate.socketTimeout": "120s"}
     quiet |= dict(each.split("=", 1) for each in given.conf)
     session = connector.session(place, **quiet)
-    session.range(1).count()  # Spark itself has run
+    session.range(1).count()  # Spark itself is warmed up
     broker: Any = SimpleNamespace(bootstrap=given.bootstrap, log_dir=Path(given.log_dir))
     sides = spark.Sides(session, broker)
     for name, run in jobs(sides, given.side, given.topic, given, place):
@@ -130,15 +133,15 @@ def _place(kept: str | None) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Runs, and prints a table."""
+    """Runs the comparison and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--turns", type=int, default=TURNS, help="the first one, and the warm ones")
-    parser.add_argument("--codec", default="lz4", choices=spark.CODECS, help="of the topics that are read")
-    parser.add_argument("--only", action="append", default=[], help="rows whose name has this text")
-    parser.add_argument("--conf", action="append", default=[], help="a setting of Spark's, as spark.name=value")
-    parser.add_argument("--place", help="a folder for the broker, kept for the next run")
-    parser.add_argument("--verbose", action="store_true", help="what the applications write to stderr")
+    parser.add_argument("--turns", type=int, default=TURNS, help="the number of runs: the first one, and the warm ones")
+    parser.add_argument("--codec", default="lz4", choices=spark.CODECS, help="the codec of the topics that are read")
+    parser.add_argument("--only", action="append", default=[], help="only rows whose names contain this text")
+    parser.add_argument("--conf", action="append", default=[], help="a Spark setting, such as spark.name=value")
+    parser.add_argument("--place", help="a directory for the broker, kept for the next run")
+    parser.add_argument("--verbose", action="store_true", help="show what the applications write to stderr")
     for name in ("--side", "--topic", "--bootstrap", "--log-dir"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--writes", action="store_true", help=argparse.SUPPRESS)
@@ -153,7 +156,7 @@ def main() -> None:
         broker.start()
         try:
             print(f"{given.records:,} records of about 200 B, {spark.PARTITIONS} partitions, {given.codec}, "
-                  f"{os.cpu_count()} cores; thousands of rows a second\n")  # fmt: skip
+                  f"{os.cpu_count()} cores; thousands of rows per second\n")  # fmt: skip
             print("| job | batches | kafkalog, warm | connector, warm | ratio | first run | aim |")
             print("|---|---|---|---|---|---|---|", flush=True)
             for number, size in enumerate(SIZES):
@@ -174,7 +177,7 @@ def main() -> None:
 
 
 def lines(found: dict[str, dict[str, list[float]]], records: int, size: str) -> Iterator[str]:
-    """Rows of the table; of turns the first, and the best of the others."""
+    """Yields the rows of the table: the first run, and the best of the others."""
     for name, ours in found["kafkalog"].items():
         theirs = found["connector"][name]
         (first, warm), (their_first, their_warm) = [(turns[0], min(turns[1:] or turns)) for turns in (ours, theirs)]

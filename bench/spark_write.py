@@ -1,10 +1,10 @@
-"""`python -m bench.spark_write`: Spark's sink into a directory beside Spark's Kafka sink with its live broker.
+"""`python -m bench.spark_write`: Spark's sink into a directory compared with Spark's Kafka sink and its live broker.
 
-Both in one run, one Spark and one disk: the same rows (a key of a few bytes, a value of about 200), made by Spark as
-they are written, into a topic of four partitions, by two tasks; the best of several turns after a warm one.  The broker
-is Apache Kafka 4.4.0 on loopback (the tests' own).  Theirs has the connector's defaults but for the codec, and leaves
-syncing to the system; ours syncs before it commits, and is all or nothing.
-Needs the PySpark that there is a connector for (`tests.spark.connector`).
+Both sides use one Spark session and one disk. The same rows (a key of a few bytes, a value of about 200), which Spark
+generates while they are written, go into a topic of four partitions, by two tasks; the best of several runs after a
+warm-up counts. The broker is Apache Kafka 4.4.0 on loopback (the one of the tests). The connector has its defaults,
+except for the codec, and leaves syncing to the system; kafkalog syncs before it commits, and writes all or nothing.
+This needs the PySpark version that has a connector (`tests.spark.connector`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def theirs(frame: Any, node: Broker, topic: str, codec: str) -> float:
 
 
 def main() -> None:
-    """Runs, and prints a table."""
+    """Runs the comparison and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--turns", type=int, default=3)

@@ -1,7 +1,8 @@
-"""`python -m bench scale`: what one store needs for ever more topics, and one transaction for ever more partitions.
+"""`python -m bench scale`: the cost of one store with more and more topics, and of one transaction over more and more
+partitions.
 
-Each row doubles the one before; what one topic, or one partition, costs should stay the same down the table.  The time
-is the clock's, so that the disk's syncs count; the processor's time stands beside it.
+Each row doubles the one before; the cost of one topic, or one partition, should stay the same. The first time is
+elapsed time, which includes the disk's syncs; the CPU time is next to it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ PARTITIONS = (250, 500, 1_000, 2_000)
 
 
 def topics(root: Path, count: int) -> None:
-    """Creates them in an empty store."""
+    """Creates topics in an empty store."""
     with kafkalog.open(root) as store:
         for number in range(count):
             store.create_topic(f"topic_{number:05}")
 
 
 def transaction(root: Path, count: int) -> None:
-    """One record in each partition, one transaction."""
+    """Writes one record to each partition, in one transaction."""
     with kafkalog.open(root) as store:
         store.create_topic("t", partitions=count)
         _timed(f"transaction over {count:,} partitions", count, lambda: _transact(store, count))

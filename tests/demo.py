@@ -1,9 +1,9 @@
 """The main job, end to end on real data: `make demo` (or `python -m tests.demo [EMPTY_DIRECTORY]`).
 
-Apache Kafka 4.4.0's own LogManager writes a partition with all five codecs; kafkalog shows it, verifies it, appends
-to it, is killed with -9 in the middle of appending, recovers, and PySpark aggregates it; then Kafka's LogManager and
-its dump tool open what kafkalog wrote and must find every batch valid.  Where Maven is missing kafkalog writes the
-partition itself, and the demo says so.  Any step that does not hold ends the demo with exit code 1.
+Apache Kafka 4.4.0's LogManager writes a partition with all five codecs. kafkalog shows it, verifies it, appends to it,
+is killed with -9 in the middle of appending, and recovers; then PySpark aggregates it. Last, Kafka's LogManager and its
+dump tool open what kafkalog wrote and must find every batch valid. If Maven is missing, kafkalog writes the partition
+itself, and the demo says so. If a check fails, the demo ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BATCHES_A_CODEC = 20
 RECORDS_A_BATCH = 50
 NOW_MS = 1_700_000_000_000
-# Small segments, so that there is something to roll; the same settings on both engines.
+# Small segments, so that some are rolled; the same settings on both engines.
 CONFIG = {"segment.bytes": "1048576", "index.interval.bytes": "4096", "retention.ms": "-1"}
 
 WRITER = """
@@ -56,7 +56,7 @@ def command_line(*args: str, stdin: str | None = None) -> str:
         [sys.executable, "-m", "kafkalog", *args], input=stdin, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        sys.exit(f"FAILED: kafkalog {' '.join(args)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        sys.exit(f"FAILED: kafkalog {' '.join(args)} exited with code {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -69,17 +69,17 @@ def show(text: str, lines: int = 20) -> None:
 
 
 def kafka_script(driver: kafka_jars.Driver, place: Path, operations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs operations on real Kafka in `place`; the results, none of which may be an error."""
+    """Runs operations on real Kafka in `place` and returns the results; an error ends the demo."""
     script = place / "script.jsonl"
     script.write_text("".join(json.dumps(operation) + "\n" for operation in operations))
     done = subprocess.run(driver.command(str(script), str(place)), capture_output=True, text=True, check=False)
     script.unlink()
     if done.returncode != 0:
-        sys.exit(f"FAILED: Apache Kafka ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        sys.exit(f"FAILED: Apache Kafka exited with code {done.returncode}:\n{done.stderr[-3000:]}")
     results = [json.loads(line) for line in done.stdout.splitlines()]
     for result in results:
         if "error" in result:
-            sys.exit(f"FAILED: Apache Kafka answered {result['op']} with {result['error']}: {result.get('message')}")
+            sys.exit(f"FAILED: Apache Kafka's {result['op']} failed with {result['error']}: {result.get('message')}")
     return results
 
 
@@ -120,7 +120,7 @@ def write_with_kafkalog(log_dir: Path) -> int:
 
 
 def kill_while_appending(log_dir: Path) -> list[int]:
-    """Offsets that a writer process had been told of when it was killed."""
+    """Returns the offsets that a writer process had printed when it was killed."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(log_dir), PARTITION], stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -131,7 +131,7 @@ def kill_while_appending(log_dir: Path) -> list[int]:
         acknowledged.append(int(writer.stdout.readline()))
     os.kill(writer.pid, signal.SIGKILL)
     rest, _ = writer.communicate()
-    # The very last line may be torn, as the writer was.
+    # The last line may be incomplete, because the writer was killed.
     acknowledged += [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
     return acknowledged
 
@@ -159,7 +159,7 @@ def aggregate_with_spark(log_dir: Path) -> tuple[int, list[tuple[str, int]]]:
 
 
 def open_with_kafka(driver: kafka_jars.Driver, place: Path) -> tuple[int, int]:
-    """(log end offset, records read) as Apache Kafka's own LogManager and UnifiedLog see them."""
+    """Returns (log end offset, records read) as Apache Kafka's LogManager and UnifiedLog see them."""
     reads = [
         manager(place),
         {"op": "lm_get", "topic_partition": PARTITION},
@@ -177,14 +177,14 @@ def open_with_kafka(driver: kafka_jars.Driver, place: Path) -> tuple[int, int]:
 
 
 def dump_with_kafka(place: Path) -> tuple[int, int]:
-    """(valid, invalid) batches as kafka-dump-log counts them."""
+    """Returns the (valid, invalid) batches that kafka-dump-log counts."""
     driver = kafka_jars.tools()
     logs = sorted((place / "logs" / PARTITION).glob("*.log"))
     files = ",".join(str(path) for path in logs)
     tool = "org.apache.kafka.tools.DumpLogSegments"
     done = subprocess.run(driver.command("--files", files, main=tool), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"FAILED: kafka-dump-log ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        sys.exit(f"FAILED: kafka-dump-log exited with code {done.returncode}:\n{done.stderr[-3000:]}")
     bad = done.stdout.count("isvalid: false") + done.stdout.count("invalid bytes")
     return done.stdout.count("isvalid: true"), bad
 
@@ -198,46 +198,46 @@ def main(place: Path) -> None:
     except kafka_jars.KafkaMissingError as missing:
         if os.environ.get("CI") == "true":
             raise
-        say(f"Without Apache Kafka ({missing}): kafkalog writes the partition itself")
+        say(f"Apache Kafka is not available ({missing}): kafkalog writes a partition instead")
         written = write_with_kafkalog(log_dir)
     if driver is not None:
         say("Apache Kafka 4.4.0 writes a partition with all five codecs")
         written = write_with_kafka(driver, place)
-    print(f"   {written} records in {log_dir / PARTITION}")
+    print(f"   {written} records were written to {log_dir / PARTITION}")
 
-    say("kafkalog shows and verifies it")
+    say("kafkalog describes the directory, verifies it and prints the first three records")
     show(command_line("describe", str(log_dir)))
     show(command_line("verify", str(log_dir)))
     show(command_line("cat", str(log_dir), PARTITION, "-n", "3", "--json"))
 
-    say("kafkalog appends to it")
+    say("kafkalog appends 1000 records to the partition")
     lines = "".join(f"hello:{i}\n" for i in range(1000))
     command_line("append", str(log_dir), PARTITION, "--key-separator", ":", stdin=lines)
     with kafkalog.open_log(log_dir, PARTITION, read_only=True) as log:
-        check(log.end_offset == written + 1000, f"the log ends at {written + 1000}")
+        check(log.end_offset == written + 1000, f"the log end offset is {written + 1000}")
 
-    say("a writer is killed (kill -9) in the middle of appending; kafkalog recovers")
+    say("A writer process is killed (kill -9) while it appends; kafkalog recovers the log")
     acknowledged = kill_while_appending(log_dir)
     with kafkalog.open_log(log_dir, PARTITION) as log:
         end = log.end_offset
         kept = [r.offset for r in log.records(acknowledged[0], end)]
-    check(set(acknowledged) <= set(kept), f"all {len(acknowledged)} acknowledged records are there")
-    check(kept == list(range(acknowledged[0], end)), f"and no hole before the end at {end}")
+    check(set(acknowledged) <= set(kept), f"all {len(acknowledged)} acknowledged records are in the log")
+    check(kept == list(range(acknowledged[0], end)), f"the offsets up to the end, {end}, have no gap")
     show(command_line("verify", str(log_dir)))
 
-    say("PySpark aggregates it")
+    say("PySpark counts the records of each key")
     count, rows = aggregate_with_spark(log_dir)
     show("\n".join(f"{key:12} {number}" for key, number in rows))
-    check(count == end, f"Spark counts {end} records")
+    check(count == end, f"Spark counted {end} records in all")
 
     if driver is not None:
-        say("Apache Kafka opens what kafkalog wrote")
+        say("Apache Kafka opens the directory that kafkalog has written to")
         theirs, read = open_with_kafka(driver, place)
-        check(theirs == end, f"Kafka's log ends at {end} too")
-        check(read == end, f"Kafka reads {end} records")
+        check(theirs == end, f"Kafka sees the same log end offset, {end}")
+        check(read == end, f"Kafka reads all {end} records")
         valid, invalid = dump_with_kafka(place)
-        check(valid > 0 and invalid == 0, f"kafka-dump-log finds {valid} batches, every one valid")
-    say("done")
+        check(valid > 0 and invalid == 0, f"kafka-dump-log finds {valid} batches, all of them valid")
+    say("Done: every check passed")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Tiered storage, end to end: `make demo-tiered` (or `python -m tests.demo_tiered [EMPTY_DIRECTORY]`).
 
-A store tiers a topic to an S3 server on this machine (moto's, over HTTP), the disk lets go of what was copied, the
-command line shows and verifies both tiers, PySpark reads the bucket alone, and a partition is restored from it, byte
-for byte.  Any step that does not hold ends the demo with exit code 1.
+A store tiers a topic to an S3 server on this machine (moto's, over HTTP) and deletes the copied segments from the disk.
+The command line shows and verifies both tiers, PySpark reads the bucket alone, and a partition is restored from the
+bucket. If a check fails, the demo ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ RECORDS = 20_000
 SETTINGS = {
     "remote.storage.enable": "true",
     "segment.bytes": "1048576",
-    "local.retention.bytes": "1048576",  # this much stays on the disk once it is copied
+    "local.retention.bytes": "1048576",  # this much stays on the disk after it was copied
 }
 KEY, SECRET = "demo", "demo-secret"
 
 
 def amounts(frame: Any) -> list[tuple[str, int]]:
-    """The sum of each customer's orders."""
+    """Returns the sum of each customer's orders."""
     from pyspark.sql import functions as f
 
     amount = f.get_json_object(frame.value.cast("string"), "$.amount").cast("long")
@@ -83,7 +83,7 @@ def run(place: Path, endpoint: str) -> None:
     os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_ENDPOINT_URL=endpoint)
     url, shop = "s3://bucket/prefix", place / "shop"
 
-    say(f"a store tiers a topic to {url} (S3 at {endpoint})")
+    say(f"A store tiers a topic to {url} (an S3 server at {endpoint})")
     with kafkalog.open(shop, remote=url) as store:
         orders = store.create_topic("orders", 1, config=SETTINGS)
         for start in range(0, RECORDS, 500):
@@ -94,15 +94,15 @@ def run(place: Path, endpoint: str) -> None:
         copied = store.remote_log_manager.run_once()
         partition = orders.partition(0)
         deleted = partition.delete_old_segments()
-        check(copied > 2, f"{copied} segments were copied")
-        check(deleted > 0, f"the disk let go of {deleted} of them")
-        check(sum(1 for _ in partition) == RECORDS, f"a reader finds all {RECORDS} records, wherever they lie")
+        check(copied > 2, f"{copied} segments were copied to the bucket")
+        check(deleted > 0, f"{deleted} of them were deleted from the disk")
+        check(sum(1 for _ in partition) == RECORDS, f"a reader gets all {RECORDS} records, from disk and bucket")
 
-    say("the command line over both tiers")
+    say("The command line shows and verifies both tiers")
     show(command_line("tier", "list", str(shop), "--remote", url), 6)
     command_line("tier", "verify", str(shop), "--remote", url, "--deep")
     last = command_line("cat", str(shop), "orders", "--remote", url, "--last", "1", "-f", "%o\\n")
-    check(last.split() == [str(RECORDS - 1)], "the last record is the last that was appended")
+    check(last.split() == [str(RECORDS - 1)], "the last record is the one that was appended last")
 
     say("PySpark reads the bucket alone")
     with kafkalog.open(url, read_only=True) as bucket:
@@ -110,20 +110,20 @@ def run(place: Path, endpoint: str) -> None:
     spark = session(endpoint)
     try:
         frame = spark.read.format("kafkalog").option("path", url).option("subscribe", "orders").load()
-        check(frame.count() == tiered, f"Spark counts the {tiered} records that were tiered")
+        check(frame.count() == tiered, f"Spark counts all {tiered} records in the bucket")
         found = amounts(frame)
     finally:
         spark.stop()
     expected: dict[str, int] = {}
     for number in range(tiered):
         expected[f"c-{number % 5}"] = expected.get(f"c-{number % 5}", 0) + number % 100
-    check(found == sorted(expected.items()), f"and sums them as they were written: {found[0]}, ...")
+    check(found == sorted(expected.items()), f"Spark's sums for each customer are right: {found[0]}, ...")
 
-    say("a partition comes back from the bucket")
+    say("A partition is restored from the bucket")
     command_line("tier", "restore", url, str(place / "restored"), "orders", "--yes")
     with kafkalog.open(place / "restored", read_only=True) as restored:
-        check(restored.topic("orders").partition(0).end_offset == tiered, "with every record that was tiered")
-    say("done")
+        check(restored.topic("orders").partition(0).end_offset == tiered, "the restored partition has all of them")
+    say("Done: every check passed")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A wheel's own test: what an installed kafkalog must do, with its core dependencies only, and its commands if
-`kafkalog[cli]` is there.  No test runner needed.
+"""Tests an installed wheel: what kafkalog must do with its core dependencies only, and its commands if `kafkalog[cli]`
+is installed. It needs no test runner.
 
 Usage: python smoke.py [EMPTY_DIRECTORY]
 """
@@ -46,7 +46,7 @@ def main(log_dir: Path) -> None:
             reader.commit()
 
     if find_spec("click") is None:
-        print(f"kafkalog {kafkalog.__version__}: smoke test passed without a command line")
+        print(f"kafkalog {kafkalog.__version__}: smoke test passed (kafkalog[cli] is not installed)")
         return
     for command in (["describe", str(log_dir)], ["verify", str(log_dir)]):
         done = subprocess.run([sys.executable, "-m", "kafkalog", *command], capture_output=True, text=True, check=False)

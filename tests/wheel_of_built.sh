@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An sdist, and a wheel from what it unpacks to, in dist/.  Only the compiler's work is not done again: the native modules
-# that stand in the tree come along, as if an earlier build had left them.  `make wheel` builds all of it from nothing.
+# Builds an sdist, and a wheel from the unpacked sdist, in dist/, but does not compile again: the tree's native modules
+# are copied, as if an earlier build had left them.  `make wheel` builds everything from scratch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -9,7 +9,7 @@ mkdir dist
 "$PYTHON" -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' >build/sdist.log 2>&1 || { cat build/sdist.log >&2; exit 1; }
 mkdir -p build/sdist
 tar -xf dist/*.tar.gz -C build/sdist --strip-components=1
-# Times are kept: what is older than its source is compiled all the same.
+# Times are kept, so that a module older than its source is compiled nevertheless.
 mkdir -p build/sdist/build && cp -Rp build/cython build/sdist/build/
 into=build/sdist/$("$PYTHON" -c '
 from setuptools.command.build import build

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the built wheel into an environment of its own, away from the source tree, and uses it.
+# Installs the built wheel into a new environment outside the source tree, and uses it.
 set -euo pipefail
 dist=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,7 +22,7 @@ for wanted in ("man/man1/kafkalog.1", "man/man1/kafkalog-verify.1", "bash-comple
     assert wanted in shared, f"share/{wanted} is missing from the wheel"
 doubles = [n for n in names if n in ("kafkalog/files/testing.py", "kafkalog/files/disk_model.py")]
 assert not doubles, f"test doubles in the wheel: {doubles}"
-# ELF, and Mach-O, name their sections in plain text.
+# ELF and Mach-O store the names of their sections as plain text.
 native = [n for n in names if n.endswith(".so")]
 assert native, "no native modules in the wheel"
 described = [n for n in native if any(name in wheel.read(n) for name in (b".debug_info", b"__debug_info"))]
@@ -40,12 +40,12 @@ trap 'rm -rf "$place"' EXIT
 "$place/venv/bin/python" -m pip install -q "$wheel"
 cd "$place"
 "$place/venv/bin/python" -W error "$here/smoke.py" "$place/data"
-# The command line is an extra: without it both ways in say in one sentence what to install.
+# The command line is an extra: without it both ways to start it name the missing packages in one sentence.
 for command in "$place/venv/bin/kafkalog" "$place/venv/bin/python -m kafkalog"; do
     code=0
     said=$($command --help 2>&1) || code=$?
     [ "$code" = 2 ] && [ "$said" = "kafkalog: the command line needs click and rich: pip install 'kafkalog[cli]'" ] ||
-        { echo "$command without kafkalog[cli]: exit code $code, $said" >&2; exit 1; }
+        { echo "$command without kafkalog[cli] exited with code $code: $said" >&2; exit 1; }
 done
 "$place/venv/bin/python" -m pip install -q "$wheel[cli]"
 "$place/venv/bin/kafkalog" --help > /dev/null

@@ -1,1 +1,1 @@
-"""Benchmarks of the project's own kernels, one call each, beside their peers (`make microbench`)."""
+"""Benchmarks of the project's kernels, one call each, compared with alternatives (`make microbench`)."""

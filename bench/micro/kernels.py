@@ -1,9 +1,9 @@
-"""The kernels and their peers: for each size, the same question to both, and answers that must be equal.
+"""The kernels and their peers: for each size, both get the same input, and their results must be equal.
 
-A Kernel makes a Case of a size: a function for each side, which does the whole work once.  `setup`, where there is one,
-comes before each time and is not timed; what it gives is the function's argument.  Sizes go from the first cache to
-memory (a core of today has 48 KiB, 1 MiB, 32 MiB); the first of them is the one that the test suite takes, which
-compares the answers and times nothing.
+A Kernel creates a Case for a size: a function for each side, which does the whole work once. `setup`, if there is one,
+runs before each call and is not timed; its result is the function's argument. Sizes go from the first cache to memory
+(a current core has 48 KiB, 1 MiB, 32 MiB). The test suite uses the first size only; it compares the results and
+measures nothing.
 
 Knows no pytest: `test_kernels.py` times the cases, tests/unit/test_micro_benchmarks.py compares them.
 """
@@ -31,27 +31,27 @@ from kafkalog.engine.segment.types import OffsetPosition
 
 KIB, MIB = 1 << 10, 1 << 20
 TARGETS = 1_000
-WARM_ENTRIES = 1_024  # of 8 bytes: the section that a search looks at first
+WARM_ENTRIES = 1_024  # entries of 8 bytes: the section that a search reads first
 KEY_BYTES = 16
 BATCH_RECORDS = 156  # about 16 KiB
 
 
 @dataclass
 class Case:
-    """`sides`: kafkalog first, then the peer; each is called with what `setup` of the same name gives."""
+    """`sides`: kafkalog first, then the peer; each is called with the result of the `setup` of the same name."""
 
     sides: dict[str, Callable[[Any], Any]]
     setup: dict[str, Callable[[], Any]] = field(default_factory=dict)
     answer: Callable[[Any], Any] = lambda found: found
 
     def ask(self, side: str) -> Any:
-        """The side's answer, in a form that compares."""
+        """Returns the side's result, in a form that can be compared."""
         return self.answer(self.sides[side](self.setup[side]() if side in self.setup else None))
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`make(size)` is the case of one of `sizes`, which count in `unit`."""
+    """`make(size)` returns the case for one of `sizes`, which count in `unit`."""
 
     name: str
     peer: str
@@ -64,7 +64,7 @@ class Kernel:
 
 
 def _index(entries: int) -> tuple[IndexEnd, np.ndarray]:
-    """An offset index of as many entries, as a file has it, and its offsets."""
+    """Returns an offset index of `entries` entries, as a file has it, and its offsets."""
     offsets = np.arange(1, entries + 1, dtype=np.int64) * 40
     table = np.empty((entries, 2), ">i4")
     table[:, 0] = offsets
@@ -123,14 +123,14 @@ def checksum(size: int) -> Case:
 
 
 def _batches(size: int) -> bytes:
-    """Whole batches with growing offsets, about `size` bytes of them."""
+    """Returns whole batches with increasing offsets, about `size` bytes of them."""
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
         data.write_segment(Path(place), "k16", size)
         return ours.segment_file(Path(place), "k16").read_bytes()
 
 
 def _valid_bytes(buffer: bytes) -> int:
-    """A plain walk: size, stored checksum, and the package's over the rest."""
+    """Walks over the batches: size, stored checksum, and the package's checksum of the rest."""
     view, at, end = memoryview(buffer), 0, len(buffer)
     while at + 61 <= end:
         (size,) = struct.unpack_from(">i", view, at + 8)
@@ -142,7 +142,7 @@ def _valid_bytes(buffer: bytes) -> int:
 
 
 def validate(size: int) -> Case:
-    """Of a buffer of batches: how many bytes of it have the checksums that they should."""
+    """Checks a buffer of batches: how many bytes of it have the right checksums."""
     buffer = _batches(size)
 
     def kafkalog(_: None) -> int:
@@ -156,7 +156,7 @@ def validate(size: int) -> Case:
 
 
 def _keys(count: int) -> tuple[bytes, np.ndarray, np.ndarray, list[bytes]]:
-    """A column of keys, a fifth of them known before, with bounds and offsets; and the keys one by one."""
+    """Returns a column of keys, a fifth of them repeated, with bounds and offsets; and the keys one by one."""
     rng = np.random.default_rng(1)
     numbers = rng.integers(0, 256, (count, KEY_BYTES), dtype=np.uint8)
     numbers[count - count // 5 :] = numbers[: count // 5]
@@ -167,7 +167,7 @@ def _keys(count: int) -> tuple[bytes, np.ndarray, np.ndarray, list[bytes]]:
 
 
 def _map(count: int) -> SkimpyOffsetMap:
-    """One that so many keys fill to nine tenths."""
+    """Returns a map that `count` keys fill to nine tenths."""
     return SkimpyOffsetMap(int(count * 0.8 / 0.9 + 1) * 24)
 
 
@@ -179,7 +179,7 @@ def _put_digests(known: dict[bytes, int], keys: list[bytes]) -> dict[bytes, int]
 
 
 def map_put(count: int) -> Case:
-    """So many keys into an empty map; the answer is how many different ones there are."""
+    """Puts `count` keys into an empty map; the result is how many different ones there are."""
     column, bounds, offsets, listed = _keys(count)
     map_ = _map(count)
 
@@ -220,8 +220,8 @@ def map_get(count: int) -> Case:
 def recovery(size: int) -> Case:
     """The valid bytes of a segment's file.
 
-    kafkalog's recovery builds the indexes, producers and epochs anew besides.  The peer only reads: aiokafka's compiled
-    record reader, which is what checks a segment's checksums for who writes Python and does not want a JVM.
+    kafkalog's recovery also rebuilds the indexes, producers and epochs. The peer only reads: aiokafka's compiled record
+    reader, the usual way to check a segment's checksums in Python without a JVM.
     """
     from aiokafka.record.memory_records import MemoryRecords
 

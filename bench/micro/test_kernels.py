@@ -1,6 +1,6 @@
 """Times each kernel and its peer at each size, by pytest-benchmark; a group is one kernel at one size.
 
-Not of the test suite: `make microbench` runs it, `pytest bench/micro` takes pytest-benchmark's own options.
+Not part of the test suite: `make microbench` runs it; `pytest bench/micro` accepts pytest-benchmark's options.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ SIDES = ("kafkalog", "peer")
 
 
 def rounds(size: int) -> int:
-    """For what must be prepared anew each time, where pytest-benchmark does not choose."""
+    """Returns the rounds for a case with a setup, for which pytest-benchmark does not choose them."""
     return max(5, 2_000_000 // size)
 
 
-@functools.lru_cache(maxsize=1)  # both sides of a case come one after the other
+@functools.lru_cache(maxsize=1)  # both sides of a case run one after the other
 def case_of(kernel: Kernel, size: int) -> Case:
     return kernel.make(size)
 

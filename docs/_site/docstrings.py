@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: `Example:` is a section, and names that only kafkalog's modules call are left out."""
+"""Docstrings as the site shows them: `Example:` is a section, and inner names are left out."""
 
 from __future__ import annotations
 

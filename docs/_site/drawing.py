@@ -14,12 +14,15 @@ STYLE = """
   .title { font-weight: 600; }
   .small { font-size: 12px; fill: #5b6472; }
   .mono { font-family: ui-monospace, monospace; font-size: 12px; }
+  .cell { font-family: ui-monospace, monospace; font-size: 11px; }
+  .strong { font-weight: 700; }
   .box { fill: #f4f6fb; stroke: #8a94a6; }
   .main { fill: #e3e8fb; stroke: #4c5fc4; }
   .disk { fill: #e5f4ea; stroke: #3b8f5a; }
   .warn { fill: #fdeed8; stroke: #c9822b; }
   .arrow { stroke: #5b6472; fill: none; stroke-width: 1.5; }
   .head { fill: #5b6472; }
+  .thin { stroke-width: 1; opacity: 0.6; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6e9f0; } .small { fill: #a7b0c0; }
     .box { fill: #262b36; stroke: #6b7587; } .main { fill: #2b3468; stroke: #8c9cf0; }
@@ -44,6 +47,15 @@ class Picture:
         top = y + h / 2 - step * (len(lines) - 1) / 2 + 5
         for number, line in enumerate(lines):
             self.text(x + w / 2, top + number * step, line, "title" if number == 0 else "small")
+
+    def rect(self, x: float, y: float, w: float, h: float, kind: str = "box") -> None:
+        """A rectangle without words."""
+        self._parts.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}"/>')
+
+    def line(self, points: Sequence[tuple[float, float]]) -> None:
+        """A line through some points, without a head."""
+        path = " ".join(f"{'L' if number else 'M'}{x:g} {y:g}" for number, (x, y) in enumerate(points))
+        self._parts.append(f'<path class="arrow thin" d="{path}"/>')
 
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "middle") -> None:
         """One line; `y` is its base line."""

@@ -22,6 +22,7 @@ AT_THE_TOP = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import explained
+from architecture_pictures import PICTURES as ARCHITECTURE
 from drawing import Picture
 
 PLACE = Path(__file__).parents[1] / "pictures"
@@ -38,7 +40,7 @@ def overview() -> Picture:
     return picture
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {"overview": overview}
+PICTURES: dict[str, Callable[[], Picture]] = {"overview": overview, **explained.PICTURES, **ARCHITECTURE}
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ STARTS = ("earliest", "latest", "error")
 class ReaderOptions:
     """The arguments of `Store.reader`, which describes them. Errors as there."""
 
-    # More than eight parameters, as `Store.reader` has.
+    # More than eight parameters: those of `Store.reader`.
     def __init__(
         self,
         cursor: str | None,

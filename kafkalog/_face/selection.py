@@ -93,7 +93,7 @@ class Selection:
         MissingPackageException: A filter needs pyarrow, which is not installed.
 
     Example:
-        >>> from kafkalog._face.selection import Selection
+        >>> from kafkalog.toolbox.export import Selection
         >>> Selection(10, 20, key=b"c-7").isolation
         'read_uncommitted'
     """

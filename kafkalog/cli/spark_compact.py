@@ -19,7 +19,7 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, roots_a
 @click.option(
     "--by-shuffle",
     is_flag=True,
-    help="Compact one partition, and find the last offsets of its keys by a shuffle: for very many keys.",
+    help="Compact one partition, and find the last offsets of its keys by a shuffle: for many millions of keys.",
 )
 @SETTINGS
 @click.option(

@@ -155,7 +155,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     others = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.copied_size is not None]
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
-        note(f"{where}: the object of its log has {row.size} bytes, expected the {row.copied_size} that were copied")
+        note(f"{where}: the object of its log has {row.size} bytes; {row.copied_size} were copied")
     damaged = [row for row in rows if row.damage is not None]
     for row in damaged:
         note(f"{row.partition} {row.base_offset} {row.segment_id}: its manifest is damaged: {row.damage}")

@@ -39,7 +39,10 @@ from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_wha
 from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
 
-__all__ = ["Cleanable", "Compacted", "PassOptions", "cleanable", "compact", "left_alone", "watermarks_are_blank"]
+__all__ = [
+    "Cleanable", "Compacted", "PassOptions", "TopicSettings", "cleanable", "compact", "left_alone",
+    "watermarks_are_blank",
+]  # fmt: skip
 
 RATIO = "min.cleanable.dirty.ratio"
 
@@ -102,7 +105,7 @@ def left_alone(
         A `Reason` for each partition that is left alone.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import TopicSettings
         >>> from kafkalog.toolbox.compact import left_alone
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("orders").append(b"one")
@@ -164,7 +167,7 @@ def compact(
         LogDirLockedException: Another process has the directory, with `act`.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import TopicSettings
         >>> from kafkalog.toolbox.compact import PassOptions, compact
         >>> with kafkalog.open("shop") as store:
         ...     topic = store.create_topic("prices", config={"cleanup.policy": "compact"})
@@ -315,7 +318,7 @@ def cleanable(
         KafkalogError: The log cannot be opened.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import TopicSettings
         >>> from kafkalog.toolbox.compact import PassOptions, cleanable
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("prices", config={"cleanup.policy": "compact"}).append(b"1", key=b"apple")

@@ -36,7 +36,7 @@ from kafkalog.toolbox.recovery import hold_directory, unlink_what_waits
 from kafkalog.toolbox.room import Freed, change_making_room
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 
-__all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
+__all__ = ["Choice", "Going", "Plan", "TopicSettings", "carry_out", "plan_by_rules", "plan_until_free"]
 
 COMPACTED = "compacted: the oldest records may be the latest of their keys"
 COMPACTED_TOO = {  # by the rules, or not -> what to do instead
@@ -131,7 +131,7 @@ def plan_by_rules(
 
     Example:
         >>> import time
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.retain import TopicSettings
         >>> from kafkalog.toolbox.retain import plan_by_rules
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("orders").append(b"one")
@@ -192,7 +192,7 @@ def plan_until_free(
         CorruptCheckpointException: The high watermarks cannot be read.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.retain import TopicSettings
         >>> from kafkalog.toolbox.retain import plan_until_free
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("orders").append(b"one")
@@ -344,7 +344,7 @@ def carry_out(
         KafkaStorageException: The disk fails.
 
     Example:
-        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.retain import TopicSettings
         >>> from kafkalog.toolbox.retain import carry_out, plan_until_free
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("orders").append(b"one")

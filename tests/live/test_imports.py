@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -120,29 +118,6 @@ def test_the_command_line_is_an_extra() -> None:
         done = subprocess.run([sys.executable, "-c", without + entry, "--help"], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "kafkalog: the command line needs click and rich: pip install 'kafkalog[cli]'\n"
-
-
-README = Path(__file__).parents[2] / "README.md"
-
-
-def test_the_example_of_the_readme(tmp_path: Path) -> None:
-    (block,) = [
-        each
-        for each in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-        if "PrometheusCollector" in each
-    ]
-    assert "start_http_server(9404)" in block
-    script = block.replace("start_http_server(9404)", "start_http_server(0, addr='127.0.0.1')")
-    script += "print(prometheus_client.generate_latest().decode())\nlog.close()\n"
-    env = {**os.environ, "PYTHONPATH": str(README.parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True
-    )
-    lines = done.stdout.decode().splitlines()
-    for line in re.findall(r"# (kafka_\S+) \.\.\.", block):
-        (key,) = [each for each in lines if each.startswith(line.split("{")[0] + "{")]
-        assert 'topic="orders"' in key
-        assert 'partition="0"' in key
 
 
 def test_without_the_package_it_is_said_how_to_get_it() -> None:

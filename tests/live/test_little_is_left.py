@@ -130,4 +130,4 @@ def test_no_memory_is_a_memory_error() -> None:
     if not os.path.exists("/proc/self/statm"):
         pytest.skip("needs /proc to see what is taken")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("no 2147483640 bytes to be had")
+    assert done.stdout.startswith("2147483640 bytes of memory are not available")

@@ -335,7 +335,7 @@ def test_one_thread_at_a_time_means_it() -> None:
                 try:
                     call()
                 except RuntimeError as error:
-                    if "another thread is at work" not in str(error):
+                    if "another thread is using" not in str(error):
                         raise
                     refused.append(call.__name__)
                 else:

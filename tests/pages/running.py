@@ -30,13 +30,14 @@ MARK = "\x1e"  # between the outputs of commands
 SET_UP = re.compile(
     r"(python3? -m )?pip install (-U |--upgrade )?(?P<packages>.+)|make (?P<target>[\w-]+)|git clone .*|cd .*"
 )
-# What differs from run to run: times of today, durations, rates.
+# Times of today, durations and rates differ from run to run.
 VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r"\b\d{13}\b"), "MILLISECONDS"),
     (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|seconds|min|minutes|h|d)\b"), "DURATION"),
     (re.compile(r"\b\d+(\.\d+)? ?([KMG]i?)?B/s"), "RATE"),
+    (re.compile(r"\b\d+(\.\d+)? [KMGT]?i?B are free now"), "FREE"),
 )
 
 

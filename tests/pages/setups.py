@@ -1,4 +1,4 @@
-"""What a page may assume: each function prepares the page's directory, and may give names to its Python blocks.
+"""Set-ups of pages: each function prepares the page's directory, and may give names to its Python blocks.
 
 A function is a context manager that gets the directory.  Times in these logs are fixed, so that outputs are too.
 """
@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import kafkalog
+from tests.pages.page import DOCS, ROOT, Page
 
 KAFKA_LOGS = Path(__file__).parent / "kafka-logs"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
+DAY = 86_400_000  # in ms
 
 
 @contextmanager
 def kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/`: the log directory of a web shop's broker, which was stopped; `record_kafka_logs.py` wrote it."""
-    shutil.copytree(KAFKA_LOGS, place / "kafka-logs")
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
     yield
 
 
@@ -50,9 +56,40 @@ def spark(place: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
+def spring(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: a closed store with `orders`, two partitions, an order every six hours from 15 February 2026."""
+    with kafkalog.open(place / "shop") as store:
+        orders = store.create_topic("orders", partitions=2)
+        for number in range(360):
+            customer = number % 9 + 1
+            item, amount = (("tea", 12.5), ("coffee", 9.0), ("cup", 21.0), ("milk", 3.75))[number % 4]
+            currency = ', "currency": "EUR"' if number >= 180 else ""  # from 1 April on
+            value = f'{{"order": {number}, "customer": "c-{customer}", "item": "{item}", "amount": {amount}{currency}}}'
+            orders.append(
+                value.encode(), key=b"c-%d" % customer, timestamp=MARCH - 14 * DAY + number * DAY // 4,
+                headers=[("source", b"web" if number % 3 else b"phone")],
+            )  # fmt: skip
+    yield {}
+
+
+@contextmanager
+def ports(place: Path) -> Iterator[dict[str, Any]]:
+    """`WRITER_PORT`, `READER_PORT` and `METRICS_PORT` in the environment: three ports that are free."""
+    names = ("WRITER_PORT", "READER_PORT", "METRICS_PORT")
+    with ExitStack() as open_sockets:
+        for name in names:
+            found = open_sockets.enter_context(socket.socket())
+            found.bind(("127.0.0.1", 0))
+            os.environ[name] = str(found.getsockname()[1])
+    yield {}
+    for name in names:
+        del os.environ[name]
+
+
+@contextmanager
 def damaged_kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/` as of `kafka_logs`, with one flipped byte in the middle of a closed segment of `orders-1`."""
-    shutil.copytree(KAFKA_LOGS, place / "kafka-logs")
+    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
     log = place / "kafka-logs" / "orders-1" / "00000000000000000006.log"
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 0x01
@@ -64,12 +101,42 @@ def damaged_kafka_logs(place: Path) -> Iterator[None]:
 def crashed_kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/` after a power failure: no marker of a clean stop, and a torn batch at the end of `orders-0`."""
     logs = place / "kafka-logs"
-    shutil.copytree(KAFKA_LOGS, logs)
+    shutil.copytree(KAFKA_LOGS, logs, copy_function=shutil.copy)
     (logs / ".kafka_cleanshutdown").unlink()
-    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # what a roll has synced
+    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # a roll syncs all before it
     lines = [f"{name[:-2]} {name[-1]} {offset}" for name, offset in last.items() if not name.startswith("__cluster")]
     (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
     log = logs / "orders-0" / f"{last['orders-0']:020}.log"
     log.write_bytes(log.read_bytes()[:-30])
     log.with_suffix(".timeindex").write_bytes(b"")
     yield
+
+
+@contextmanager
+def web_service(place: Path) -> Iterator[dict[str, Any]]:
+    """`wait_for`: waits until the service of the tutorial answers a path with a text in it, for a minute at most."""
+
+    def wait_for(path: str, text: str = "") -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:8765{path}") as answer:
+                    if text in answer.read().decode():
+                        return
+            except OSError:  # it does not listen yet, or answers 404
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(f"the service does not answer {path} with {text!r}")
+
+    yield {"wait_for": wait_for}
+
+
+@contextmanager
+def web_shop(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: the store that the tutorial's second part leaves, made by the programs that are on that page."""
+    for block in Page(DOCS / "tutorial" / "notebook.md").blocks:
+        if block.is_file:
+            (place / block.title).write_text(block.code)
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
+    yield {}

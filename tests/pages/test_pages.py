@@ -12,12 +12,7 @@ from tests.pages.running import check_set_up, matches
 
 # Pages whose blocks need more than an empty directory: the test that runs them.
 ELSEWHERE = {
-    "docs/how-to/broker.md": "tests/unit/test_examples.py",
-    "docs/how-to/find-records.md": "tests/unit/test_examples.py",
-    "docs/how-to/processes.md": "tests/unit/test_processes_page.py",
-    "docs/how-to/testing.md": "tests/unit/test_testing_page.py",
     "docs/how-to/tiered-storage.md": "tests/unit/test_examples.py",
-    "docs/how-to/backup.md": "tests/unit/test_backup_in_place.py",
     "docs/how-to/spark-cluster.md": "tests/spark/test_cluster_hosts.py",
     "docs/how-to/spark-decoding.md": "tests/spark/test_decoding_examples.py",
     "docs/how-to/spark-jobs.md": "tests/spark/test_job_examples.py",

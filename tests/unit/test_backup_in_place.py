@@ -1,4 +1,4 @@
-"""Follows docs/how-to/backup.md: one topic, or the output of salvage, joins a directory with other topics."""
+"""Follows docs/how-to/backup.md and damage.md: one topic, or the output of salvage, joins a directory of others."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
 
-BACKUP = "/backups/2026-11-28"
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "backup.md"
+BACKUP = "backups/monday"
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
-def steps(heading: str) -> list[list[str]]:
-    """The words of each command of a section's block."""
-    found = re.search(rf"^## {heading}\n.*?^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+def steps(page: str, heading: str) -> list[list[str]]:
+    """Returns the words of each command in the console blocks of a section."""
+    found = re.search(rf"^## {heading}\n(.*?)^## ", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE)
     assert found is not None
-    return [shlex.split(line, comments=True) for line in found[1].splitlines()]
+    return [shlex.split(line, comments=True) for line in re.findall(r"^\$ (.*)$", found[1], re.MULTILINE)]
 
 
-def follow(heading: str, root: Path, run: Run, codes: dict[str, int]) -> None:
-    """Runs the commands, with their absolute paths below `root`; a command's exit code is 0, or the one in `codes`."""
-    for words in steps(heading):
-        here = [str(root) + word if word.startswith("/") else word for word in words]
-        if here[0] == "mkdir":
-            Path(here[1]).mkdir()
-        elif here[0] == "mv":
-            for source in filter(os.path.exists, here[1:-1]):  # nothing of a topic that was deleted
-                shutil.move(source, here[-1])
+def follow(page: str, heading: str, run: Run, codes: dict[str, int]) -> None:
+    """Runs the commands of a section in the current directory.
+
+    A command's exit code is 0 or, the first time, the one in `codes`.
+    """
+    for words in steps(page, heading):
+        if words[0] == "mkdir":
+            Path(words[1]).mkdir()
+        elif words[0] == "mv":
+            for source in filter(os.path.exists, words[1:-1]):  # a topic that was deleted has no directories
+                shutil.move(source, words[-1])
         else:
-            assert here[0] == "kafkalog"
-            target = None
-            if ">" in here:
-                here, target = here[: here.index(">")], root / here[-1]
-            here = [str(root / word) if word == "cursors.csv" else word for word in here]
+            assert words[0] == "kafkalog"
+            here, target = words, None
+            if ">" in words:
+                here, target = words[: words.index(">")], Path(words[-1])
             result = run(*here[1:])
             assert result.code == codes.pop(words[1], 0), (words, result.err)
             if target is not None:
@@ -72,11 +73,11 @@ def cursors_of(run: Run, log_dir: Path) -> set[tuple[str, str, int]]:
 
 
 @pytest.fixture
-def root(tmp_path: Path, run: Run) -> Path:
-    """A store that went on behind its backup, which has a cursor at offset 5 and a transaction that was open."""
-    (tmp_path / "var").mkdir()
+def root(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store that continued after its backup, which has a cursor at offset 5 and an open transaction."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "backups").mkdir()
-    with kafkalog.open(tmp_path / "var/kafka-logs", maintenance=False) as store:
+    with kafkalog.open(tmp_path / "kafka-logs", maintenance=False) as store:
         for topic in ("orders", "clicks"):
             store.create_topic(topic, 2, config={"retention.ms": "987654321"})
             fill(store, topic, "v", 5)
@@ -87,7 +88,7 @@ def root(tmp_path: Path, run: Run) -> Path:
         transaction = store.transaction("biller")
         transaction.begin()
         transaction.append("orders", b"undecided", partition=0)
-        assert run("backup", tmp_path / "var/kafka-logs", "--to", f"{tmp_path}{BACKUP}").code == 0
+        assert run("backup", "kafka-logs", "--to", BACKUP).code == 0
         transaction.commit()
         fill(store, "orders", "later", 3)
         fill(store, "clicks", "later", 3)
@@ -95,15 +96,15 @@ def root(tmp_path: Path, run: Run) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("since", ["changed", "deleted", "made anew"])
+@pytest.mark.parametrize("since", ["changed", "deleted", "created again"])
 def test_one_topic_in_place(since: str, root: Path, run: Run) -> None:
-    log_dir = root / "var/kafka-logs"
+    log_dir = root / "kafka-logs"
     if since != "changed":
         with kafkalog.open(log_dir, maintenance=False) as store:
             store.delete_topic("orders")
-            if since == "made anew":
+            if since == "created again":
                 store.create_topic("orders", 2, config={"retention.ms": "987654321"})
-    follow("One topic in place", root, run, {})
+    follow("backup.md", "Restore one topic in place", run, {})
     assert cursors_of(run, log_dir) == {("billing", "orders", 0), ("billing", "orders", 1), *SHIPPING}
     told = run("transactions", log_dir, "orders").out
     assert "transactional id 'biller'" in told
@@ -117,18 +118,20 @@ def test_one_topic_in_place(since: str, root: Path, run: Run) -> None:
         fill(store, "orders", "new", 1)
         assert read_all(store) == [7]  # none twice, none left out
         assert TopicSettings(str(log_dir)).of("orders").retention_ms == 987654321
-    with kafkalog.open(log_dir) as store:  # nothing of it is taken for what is left of a topic that was deleted
+    with kafkalog.open(log_dir) as store:  # no partition counts as the rest of a deleted topic
         assert len(list(store.topic("orders").partition(1))) == 6
 
 
 def test_what_salvage_saved_in_place(root: Path, run: Run) -> None:
-    log_dir = root / "var/kafka-logs"
+    log_dir = root / "kafka-logs"
     (log,) = (log_dir / "orders-1").glob("*.log")
     data = bytearray(log.read_bytes())
     data[150] ^= 0xFF
     log.write_bytes(data)
-    follow("What salvage saved, in place", root, run, {"verify": 1, "salvage": 1})
-    assert (root / "var/damaged/orders-1" / log.name).read_bytes() == data
+    assert run("verify", log_dir).code == 1
+    follow("damage.md", "Salvage", run, {"salvage": 1})
+    follow("damage.md", "Put salvaged partitions back", run, {})
+    assert (root / "damaged/orders-1" / log.name).read_bytes() == data
     with kafkalog.open(log_dir, on_damage="raise") as store:
         partition = store.topic("orders").partition(1)
         assert [record.offset for record in partition] == [0, 1, 3, 4, 5, 6, 7]

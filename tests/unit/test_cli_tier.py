@@ -449,7 +449,7 @@ def test_a_folder_that_is_a_tier_opens(folders: Path, monkeypatch: pytest.Monkey
         with kafkalog.open(place, read_only=True) as bucket:
             assert bucket.topics() == ["orders"]
     for neither in ("prefixed", "."):
-        with pytest.raises(IllegalArgumentException, match=r"expected a log directory.*RemoteStorage\(folder"):
+        with pytest.raises(IllegalArgumentException, match=r"expected a log directory.*RemoteStorage\(path"):
             kafkalog.open(neither, read_only=True)
     with pytest.raises(IllegalArgumentException, match="found kafka-tiered-storage"):
         kafkalog.open("tier")

@@ -14,23 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kafkalog
 from kafkalog.engine.files import lines
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
-DOCUMENTS = [
-    ROOT / "docs" / "explanation" / "format.md",
-    ROOT / "docs" / "how-to" / "backup.md",
-    ROOT / "docs" / "how-to" / "broker.md",
-    ROOT / "docs" / "how-to" / "full-disk.md",
-    ROOT / "docs" / "reference" / "json-lines.md",
-    ROOT / "docs" / "how-to" / "processes.md",
-    ROOT / "docs" / "how-to" / "tiered-storage.md",
-    ROOT / "ARCHITECTURE.md",
-    ROOT / "README.md",
-    *sorted((ROOT / "docs" / "internals").glob("*.md")),
-]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SYMBOL = re.compile(r"`(kafkalog(?:\.\w+)+)(?:\(\))?`")
 PATH = re.compile(r"`((?:kafkalog|tests|bench|docs)/[\w./-]*)`")
 LOGGERS = {f"kafkalog.{name}" for name in lines.NAMES}
@@ -53,9 +41,11 @@ def resolved(dotted: str) -> Any:
 
 
 def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    found = {(path.name, name) for path in DOCUMENTS for name in pattern.findall(path.read_text())}
+    """What the documents name, but for placeholders and for the old names that the changelog has."""
+    documents = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
+    found = {(path.name, name) for path in documents for name in pattern.findall(path.read_text())}
     assert found
-    return sorted(found)
+    return sorted((path, name) for path, name in found if "NAME" not in name)
 
 
 @pytest.mark.parametrize(("document", "dotted"), named(SYMBOL))
@@ -69,10 +59,21 @@ def test_paths_exist(document: str, path: str) -> None:
     assert (ROOT / path).exists(), f"{document} names {path}"
 
 
+SHORT_PATH = re.compile(r"`((?:_native|_face|engine|toolbox|cli|spark|metrics)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize(("document", "path"), named(SHORT_PATH))
+def test_paths_below_the_package_exist(document: str, path: str) -> None:
+    assert (PACKAGE / path).exists(), f"{document} names {path}"
+
+
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md"]  # which names what is deprecated or removed, too
+
+
+@pytest.mark.parametrize("document", LINKING, ids=[path.name for path in LINKING])
 def test_links_lead_somewhere(document: Path) -> None:
     for name, anchor in LINK.findall(document.read_text()):
         there = document.parent / name if name else document
@@ -93,6 +94,19 @@ def test_a_noun_is_one_class() -> None:
     assert {name: classes.count(name) for name in nouns if classes.count(name) != 1} == {}
 
 
+def test_contributing_knows_every_test_suite() -> None:
+    """A row for each directory of tests, with a command that exists."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## The tests")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `make ([a-z-]+)` \|$", text, re.MULTILINE)
+    suites = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert {name for name, _ in rows} == suites
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {target for _, target in rows} <= targets
+    for directory in (ROOT / "tests").iterdir():
+        if directory.is_dir() and not directory.name.startswith(("_", ".")):
+            assert directory.name in suites or f"`tests/{directory.name}/`" in text, directory.name
+
+
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
@@ -110,14 +124,6 @@ def test_an_example_brings_the_names_that_it_uses(example: str) -> None:
         elif isinstance(node, ast.Name):
             (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
     assert used <= known
-
-
-def test_the_example_of_a_log_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = (each for each in EXAMPLES if "LogManager(" in each)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
-    with kafkalog.open_log(tmp_path / "disk2", "orders-0", read_only=True) as log:
-        assert [(record.key, record.value) for record in log] == [(b"key", b"value")]
 
 
 def fields_of(layout: struct.Struct | np.dtype[Any]) -> list[tuple[int, int]]:

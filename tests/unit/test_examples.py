@@ -1,4 +1,4 @@
-"""Every example of the README, of docs/ and of docstrings runs, each in an empty folder.
+"""Every example of docstrings, and of one page, runs in an empty directory; tests/pages runs the other pages.
 
 An example may take for given what its text says before it: `GIVEN` has that.  Spark's are run where Spark is
 (`tests/spark`).
@@ -26,14 +26,7 @@ from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = (
-    "README.md",
-    "docs/how-to/broker.md",
-    "docs/how-to/processes.md",
-    "docs/how-to/find-records.md",
-    "docs/how-to/testing.md",
-    "docs/how-to/tiered-storage.md",
-)
+DOCUMENTS = ("docs/how-to/tiered-storage.md",)
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -113,24 +106,6 @@ with kafkalog.open_log("kafka-logs", "orders-0") as log:
     log.append_many([b"before"] * 38)
     client_transaction(log, "lost").append(b"open")
 """,
-    "README.md": """
-import kafkalog
-from tests.unit.log_kit import batch
-batches = batch()
-""",
-    "docs/how-to/broker.md": """
-import kafkalog
-with kafkalog.open("disk1") as store:
-    store.create_topic("orders")
-""",
-    "docs/how-to/processes.md": """
-import asyncio
-import kafkalog
-from tests.unit.fastapi_double import put_up
-put_up()
-with kafkalog.open("shop") as store:
-    store.create_topic("orders", exist_ok=True).append(b"{}")
-""",
     "docs/how-to/tiered-storage.md": """
 import kafkalog
 from pathlib import Path
@@ -144,11 +119,6 @@ store = kafkalog.open("data")
 for name in ("orders", "payments"):
     store.create_topic(name)
 reader = store.reader("biller", topics=["orders"])
-""",
-    "docs/how-to/find-records.md": """
-import kafkalog
-with kafkalog.open("shop") as store:
-    store.create_topic("orders", 3).append(b'{"id": 1, "amount": 12.5}', key=b"customer-7", partition=0)
 """,
     "kafkalog.decoding": WIRE + "decode = lambda schema_id, payloads: payloads",
     "kafkalog.decoding.wire_format": WIRE

@@ -1,4 +1,4 @@
-"""Recipes of docs/how-to/find-records.md that write files or look for bad values: what they promise, over two days."""
+"""Recipes of two pages that write files, join days or look for bad values: what they promise, over two days."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import kafkalog
 duckdb = pytest.importorskip("duckdb")
 pa = pytest.importorskip("pyarrow")
 
-TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "find-records.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "how-to" / "export.md").read_text() + (DOCS / "reference" / "reading.md").read_text()
 DAYS = (date(2026, 11, 20), date(2026, 11, 21))
 NOON_MS = 1_795_176_000_000  # of the first
 DAY_MS = 86_400_000
@@ -32,7 +33,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with kafkalog.open("shop") as store:
         orders = store.create_topic("orders", 2)
         for number in range(6):
-            value = b'{"id": %d, "amount": %s}' % (number, b"1.5" if number < 3 else b'"2.5"')
+            value = b'{"order": %d, "amount": %s}' % (number, b"1.5" if number < 3 else b'"2.5"')
             orders.append(value, key=b"k%d" % number, timestamp=NOON_MS + number // 3 * DAY_MS)
     return tmp_path
 
@@ -43,7 +44,7 @@ def lake() -> dict[str, int]:
 
 
 def test_a_lake_grows_by_days_and_the_same_day_again_changes_nothing(shop: Path) -> None:
-    code: dict[str, Any] = {}
+    code: dict[str, Any] = {"duckdb": duckdb}
     exec(block("def copy_day(").split("with kafkalog.open")[0], code)
     with kafkalog.open("shop") as store:
         code["copy_day"](store, DAYS[0])
@@ -55,10 +56,13 @@ def test_a_lake_grows_by_days_and_the_same_day_again_changes_nothing(shop: Path)
 
 def test_one_schema_for_days_whose_fields_differ(shop: Path) -> None:
     code: dict[str, Any] = {}
-    exec(block("SCHEMA =").replace("date(2026, 11, 29)", "date(2026, 11, 20)"), code)
-    table = pa.concat_tables(code["tables"])
-    assert len(code["tables"]) == 12
-    assert sorted(table["id"].to_pylist()) == list(range(6))
+    exec(block("SCHEMA =").split("with kafkalog.open")[0], code)
+    days = [str(DAYS[0]), str(DAYS[1]), "2026-11-22"]
+    with kafkalog.open("shop", read_only=True) as store:
+        options = {"values": "json", "schema": code["SCHEMA"]}
+        orders = store.topic("orders")
+        table = pa.concat_tables([orders.read_arrow(*days[:2], **options), orders.read_arrow(*days[1:], **options)])
+    assert sorted(table["order"].to_pylist()) == list(range(6))
     assert sorted(table["amount"].to_pylist()) == sorted(["1.5"] * 3 + ['"2.5"'] * 3)
     assert table["currency"].null_count == 6
 
@@ -68,7 +72,7 @@ def test_values_that_are_no_json_are_found(shop: Path) -> None:
         orders = store.topic("orders")
         orders.append_many([b"{broken", None, b"\xff\xfe", b"[1]"], partition=0)
         bad = {record.offset for record in orders.records(partitions=[0]) if record.value in (b"{broken", b"\xff\xfe")}
-    code: dict[str, Any] = {}
+    code: dict[str, Any] = {"kafkalog": kafkalog}
     query = block("try(decode(value)::json)")
-    exec(query.replace("print(", "found = (").replace('""")', '""").fetchall()'), code)
+    exec("import duckdb\n" + query[query.index("connection =") :].replace("print(bad)", "found = bad.fetchall()"), code)
     assert {row[1] for row in code["found"]} == bad

@@ -78,10 +78,10 @@ def test_bits_beyond_what_may_be_cleaned_are_refused(tmp_path: Path) -> None:
     (result,) = compact(str(tmp_path), {PARTITION: ""}, settings, PassOptions(lasts=lasts), act=True)
     assert isinstance(result.error, IllegalArgumentException)
     assert "last offsets are known up to" in str(result.error)
-    with pytest.raises(ValueError, match="found 1 bytes of bits"):
+    with pytest.raises(ValueError, match="bits: found 1 bytes"):
         LastOffsets(0).use(b"x", 0, 9)
     for first, end in ((5, 4), (-1, 4), (0, -(1 << 63))):
-        with pytest.raises(ValueError, match=f"found offsets from {first} up to {end}"):
+        with pytest.raises(ValueError, match=f"offsets: found {first} to {end}"):
             LastOffsets(0).use(b"x", first, end)
 
 
@@ -89,7 +89,7 @@ def test_bits_beyond_what_may_be_cleaned_are_refused(tmp_path: Path) -> None:
 def test_bits_of_as_many_offsets_as_there_can_be(few: int) -> None:
     lasts = LastOffsets(0)
     for bits in (b"", b"x"):
-        with pytest.raises(ValueError, match=f"found {len(bits)} bytes of bits"):
+        with pytest.raises(ValueError, match=f"bits: found {len(bits)} bytes"):
             lasts.use(bits, few, LONG_MAX)
     lasts.use(b"\x01", LONG_MAX - 8, LONG_MAX)
     own = np.array([LONG_MIN, -1, LONG_MAX - 9, LONG_MAX - 8, LONG_MAX - 7, LONG_MAX], np.int64)

@@ -90,11 +90,11 @@ def test_keys_of_another_map_and_their_pairs(count: int) -> None:
     pairs = np.frombuffer(keys.pairs(before), np.int64).reshape(-1, 2).tolist()
     assert sorted(pairs) == sorted([offset, there.get(key, -1)] for key, offset in last.items())
     assert offsets_of(keys) == sorted(last.values())
-    with pytest.raises(ValueError, match="expected those of the other map"):
+    with pytest.raises(ValueError, match="as in the other map"):
         LatestOffsets(48).put_columns(columns_of(later), 0, keys)
-    with pytest.raises(RuntimeError, match="another thread is at work"):
+    with pytest.raises(RuntimeError, match="another thread is using"):
         keys.put_columns(columns_of(later), 0, keys)
-    with pytest.raises(RuntimeError, match="another thread is at work"):
+    with pytest.raises(RuntimeError, match="another thread is using"):
         keys.pairs(keys)
     assert keys.put_columns(columns_of(later, 30_000)) == count
 

@@ -48,6 +48,6 @@ def test_a_coroutine_is_told_what_to_write(tmp_path: Path) -> None:
         for topic in (store.create_topic("one"), store.create_topic("many", 2)):
             with pytest.raises(TypeError, match=r"`for`.* `async for record in store\.reader\(topics="):
                 asyncio.run(read(topic.records()))
-        with pytest.raises(TypeError, match=r"one thread's: .* `await asyncio\.to_thread\(work\)`"):
+        with pytest.raises(TypeError, match=r"one thread: .* `await asyncio\.to_thread\(work\)`"):
             asyncio.run(write(store.transaction("t")))
         assert store.transactions() == []

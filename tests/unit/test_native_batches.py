@@ -176,7 +176,7 @@ def test_a_table_owns_its_memory() -> None:
 @pytest.mark.parametrize(("position", "end"), [(-1, -1), (5, 4), (0, len(BYTES) + 1), (len(BYTES) + 1, -1)])
 def test_bounds_outside_the_buffer_are_refused(position: int, end: int) -> None:
     for call in (native.scan, native.headers):
-        with pytest.raises(ValueError, match="do not lie within"):
+        with pytest.raises(ValueError, match="are outside the buffer"):
             call(BYTES, position, end)
 
 
@@ -236,7 +236,7 @@ def test_a_header_alone_is_enough() -> None:
     assert native.header_at(SEGMENT[2][:61]) == native.header_at(SEGMENT[2])
     assert native.header_at(legacy_batch(3)[:26]).base_offset == 3
     for short in (b"", SEGMENT[2][:25], SEGMENT[2][:60], legacy_batch(3)[:25]):
-        with pytest.raises(ValueError, match="no whole batch header"):
+        with pytest.raises(ValueError, match="too few for a batch header"):
             native.header_at(short)
     for position in (-1, len(BYTES) + 1):
         with pytest.raises(ValueError, match="outside"):
@@ -325,7 +325,7 @@ def test_a_producers_header_is_the_one_that_it_would_have_built(transactional: b
     assert head == want[:61]
     assert native.producer_header(want, 0, -1, -1, -1, False) == plain[:61]
     for data, position in ((plain[:-1], 0), (plain, 1), (plain, len(plain)), (legacy_batch(0), 0)):
-        with pytest.raises(ValueError, match=r"no whole batch|is not changed"):
+        with pytest.raises(ValueError, match=r"no whole batch|has magic"):
             native.producer_header(data, position, 1, 1, 1, True)
 
 
@@ -337,7 +337,7 @@ def test_setting_what_is_there_keeps_foreign_bits_and_even_a_wrong_checksum() ->
 
 def test_what_kafka_refuses_to_stamp() -> None:
     for magic in (0, 1):
-        with pytest.raises(ValueError, match=f"a batch of magic {magic} is not changed"):
+        with pytest.raises(ValueError, match=f"has magic {magic}; expected 2"):
             native.restamped_header(legacy_batch(0, magic=magic), last_offset=1)
     with pytest.raises(ValueError, match="Unknown compression type id: 6"):
         native.restamped_header(v2_batch(0, attributes=6), max_timestamp=9)

@@ -147,7 +147,7 @@ def test_only_tuples_of_three() -> None:
     batches: list[Unready] = []
     future = intake(lambda *given: batches.append(Unready()) or batches[-1]).put(("t", 0), (b"x", None, (), 0), 22)
     batches[0].outcomes = [7]
-    with pytest.raises(TypeError, match="not made whole"):
+    with pytest.raises(TypeError, match="not initialized completely"):
         future.result()
     batches[0].outcomes = []
     with pytest.raises(IndexError):

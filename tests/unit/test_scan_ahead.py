@@ -358,7 +358,7 @@ def test_closed_and_misused(path: str, made: list[ReadAhead]) -> None:
         ahead.close()
         assert ahead.advance(0) is None
         for position, end, slice_bytes in ((-1, 5, 1), (5, 5, 1), (0, 5, 0), (0, 5, 1 << 40)):
-            with pytest.raises(ValueError, match="in slices of"):
+            with pytest.raises(ValueError, match="slice_bytes: found"):
                 ReadAhead(file, position, end, slice_bytes=slice_bytes, most_threads=8)
     with pytest.raises(TypeError):
         ReadAhead(None, 0, 5, slice_bytes=5, most_threads=8)  # type: ignore[arg-type]

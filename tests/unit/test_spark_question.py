@@ -123,7 +123,7 @@ def test_times_leave_segments_out_of_the_plan(log_dir: str) -> None:
         ({"isolation.level": "read_committed"}, "did you mean isolation?"),
         ({"kafka.isolation": "read_committed"}, "did you mean kafka.isolation.level?"),
         ({"valueSchemas": "id bigint"}, "did you mean valueSchema?"),
-        ({"startTime": "2", "endTime": "1"}, "start_time 2 lies behind end_time 1"),
+        ({"startTime": "2", "endTime": "1"}, "start_time 2 is after end_time 1"),
         ({"isolation": "x"}, "option isolation is 'x'"),
         ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "have different values"),
     ],

@@ -162,7 +162,7 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
     result = run("tier", "restore", store, str(target), "--remote", str(tier), "--yes")
     assert result.code == 1, result.err
     folder = target / "orders-0"
-    (told,) = [line for line in result.lines if f"found 500 bytes, expected the {size} that were copied" in line]
+    (told,) = [line for line in result.lines if f"the object has 500 bytes; {size} were copied" in line]
     assert told.startswith(f"{folder / cut.name[:20]}.log: bytes 500 to {size}")
     assert str(cut) in told
     (told,) = [line for line in result.lines if "a bad CRC" in line]
@@ -201,7 +201,7 @@ def test_list_tells_of_an_object_of_another_size(run: Run, both: tuple[str, Path
     assert result.code == 1
     (row,) = [line for line in result.lines if "wrong size" in line]
     assert log.stem[21:] in row
-    assert f"the object of its log has 500 bytes, expected the {size} that were copied" in result.err
+    assert f"the object of its log has 500 bytes; {size} were copied" in result.err
     rows = map(json.loads, run("tier", "list", store, "--remote", str(tier), "--json").lines)
     assert [row["copiedBytes"] for row in rows if row["id"] == log.stem[21:]] == [size]
 

@@ -168,7 +168,7 @@ def test_native_bounds() -> None:
     assert (starts[0], ends[0], codes[0]) == (5, 7, 0)
     assert split(framed(9, b""), np.array([0, 5], np.int32), message_indexes=True)[0].tolist() == [BAD_INDEXES]
     for offsets in ([0, 9], [-1, 3], [5, 2]):
-        with pytest.raises(IndexError, match="outside of the column's data"):
+        with pytest.raises(IndexError, match="outside the column's data"):
             split(framed(9, b"ab"), np.array(offsets, np.int32))
     with pytest.raises(IndexError, match="fewer bits"):
         split(b"", bytes(44), b"\xff")
@@ -178,7 +178,7 @@ def test_native_bounds() -> None:
         split(b"", b"")
     numbers = np.array([0, 1], np.int64)
     for start, end, row in (([0, 5], [1, 9], 1), ([-1, 0], [0, 0], 0), ([2, 0], [1, 0], 0), ([0, 0], [0, 0], 2)):
-        with pytest.raises(IndexError, match="a payload lies outside"):
+        with pytest.raises(IndexError, match="a payload is outside"):
             gather(b"abc", np.array(start), np.array(end), np.array([row]))
     assert pa.record_batch(gather(b"abc", numbers, numbers + 2, numbers[::-1])).column(0).to_pylist() == [b"bc", b"ab"]
 

@@ -53,3 +53,32 @@ def test_nothing_is_published_unchecked() -> None:
     assert "check" in jobs["publish"]["needs"]
     assert jobs["check"]["uses"] == "./.github/workflows/ci.yml"
     assert jobs["check"]["if"] == jobs["publish"]["if"]
+
+
+def test_the_site_is_published_from_main_once_it_is_built() -> None:
+    jobs = jobs_of(ROOT / ".github" / "workflows" / "docs.yml")
+    runs = [step.get("run") for step in jobs["build"]["steps"]]
+    assert "make docs" in runs
+    upload = next(step for step in jobs["build"]["steps"] if "pages-artifact" in step.get("uses", ""))
+    site_dir = re.search(r"^site_dir: (\S+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert site_dir is not None
+    assert upload["with"]["path"] == site_dir[1]
+    assert jobs["publish"]["needs"] == "build"
+    assert "refs/heads/main" in jobs["publish"]["if"]
+    rights = {name for name, job in jobs.items() if "write" in job.get("permissions", {}).values()}
+    assert rights == {"publish"}
+
+
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", [path for path in FORMS if path.stem != "config"], ids=lambda path: path.stem)
+def test_forms_for_issues_are_whole(path: Path) -> None:
+    """GitHub shows a form only if it has these keys; ids of fields are unique."""
+    form = yaml.safe_load(path.read_text())
+    assert {"name", "description", "body"} <= form.keys()
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert fields
+    assert all(field["type"] in {"textarea", "input", "dropdown"} for field in fields)
+    assert all(field["attributes"]["label"] for field in fields)
+    assert len({field["id"] for field in fields}) == len(fields)

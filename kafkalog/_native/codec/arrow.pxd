@@ -1,4 +1,4 @@
-# Columns as they are handed out, for the decoder that makes them, and the structs of Arrow's C data interface.
+# Columns of decoded records, for the decoder that creates them, and the structs of Arrow's C data interface.
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._native.codec.memory cimport Block
@@ -61,7 +61,7 @@ cdef extern from *:
 cdef class Memory:
     cdef uint8_t* at
     cdef Py_ssize_t size
-    cdef int64_t capacity  # of the block; 0 where nobody can use it again
+    cdef int64_t capacity  # of the block; 0 if it cannot be reused
 
 
 cdef Memory taken_memory(Block* block, int64_t size)
@@ -76,7 +76,7 @@ cdef class Column:
     cdef list buffers
     cdef list children
     cdef readonly bint nullable
-    # what the C structs point to
+    # Names that the C structs point to.
     cdef bytes c_name
     cdef bytes c_format
 

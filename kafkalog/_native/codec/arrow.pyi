@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
-__pyx_capi__: dict[str, object]  # what other native modules call
+__pyx_capi__: dict[str, object]  # for other native modules
 
 @disjoint_base
 class Memory: ...

@@ -1,5 +1,5 @@
-"""Records as columns in Arrow's layout, as they are handed out: through the Arrow PyCapsule interface (no Arrow library
-is needed) and as numpy arrays over the same memory.  `_native.decode` makes them; nothing here looks at a record.
+"""Records as columns in Arrow's layout. They are exported through the Arrow PyCapsule interface (no Arrow library is
+needed) and as numpy arrays that share the memory. `_native.codec.decode` creates them; this module reads no record.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -18,7 +18,7 @@ import numpy as np
 
 @cython.auto_pickle(False)
 cdef class Memory:
-    """malloc'ed bytes with the buffer protocol."""
+    """Memory from malloc with the buffer protocol."""
 
     def __dealloc__(self):
         give_back(self.at, self.capacity)
@@ -28,10 +28,11 @@ cdef class Memory:
 
 
 cdef Memory taken_memory(Block* block, int64_t size):
-    """The block's memory, without what it has too much of; the block is empty afterwards.
+    """Returns the block's memory without its unused part; the block is empty afterwards.
 
-    Of one that is mostly empty what is there is copied: cut short in its place, it would keep the next block of its
-    size from lying there, and a few rows of each of many batches would hold as much as all of them."""
+    The bytes of a block that is mostly empty are copied. If such a block were shrunk in place, its remainder would be
+    too small for the next block of the same size, and a few rows of each of many batches would take as much memory as
+    all rows."""
     cdef Memory memory = Memory.__new__(Memory)
     cdef uint8_t* fitting = block.at
     cdef int64_t capacity = block.capacity
@@ -76,7 +77,7 @@ cdef class Column:
 
     @property
     def validity(self):
-        """Arrow's bitmap as numpy uint8, or None where nothing is null."""
+        """Arrow's validity bitmap as numpy uint8, or None if nothing is null."""
         return None if self.buffers[0] is None else np.frombuffer(self.buffers[0], np.uint8)
 
     @property
@@ -86,7 +87,7 @@ cdef class Column:
 
     @property
     def data(self):
-        """The bytes of a binary column, or the numbers of a fixed one."""
+        """The bytes of a binary column, or the numbers of a fixed-width column."""
         if len(self.buffers) == 3:
             memory, dtype = self.buffers[2], np.uint8
         else:
@@ -94,11 +95,11 @@ cdef class Column:
         return np.frombuffer(memory, dtype) if (<Memory>memory).size else np.empty(0, dtype)
 
     def child(self, Py_ssize_t i):
-        """The i-th child: the entries of headers, and their key and value."""
+        """Returns the i-th child: the entries of headers, or an entry's key or value."""
         return self.children[i]
 
     def to_list(self):
-        """A binary column as Python bytes and None."""
+        """Returns a binary column as a list of bytes and None."""
         cdef Memory offsets = self.buffers[1]
         cdef Memory data = self.buffers[2]
         cdef Memory bits = self.buffers[0]
@@ -224,9 +225,9 @@ cdef object array_capsule(Column column):
 
 @cython.auto_pickle(False)
 cdef class RecordColumns:
-    """Records as columns: offset and timestamp (int64; -1 for none), timestamp_type (int32: 0 create, 1 log append,
-    -1 magic 0), key and value (binary, nullable), headers (list of key and value).  Columns that were not asked
-    for are None.  Immutable; numpy arrays and Arrow consumers share its memory.
+    """Records as columns: offset and timestamp (int64; -1 for none), timestamp_type (int32: 0 create, 1 log append, -1
+    magic 0), key and value (binary, nullable), headers (list of key and value). Columns that were not requested are
+    None. Immutable; numpy arrays and Arrow consumers share its memory.
     """
 
     def __init__(self, Column root):
@@ -236,7 +237,7 @@ cdef class RecordColumns:
         return self.root.length
 
     def column(self, str name):
-        """The column of that name, or None."""
+        """Returns the column of that name, or None."""
         for child in self.root.children:
             if child.name == name:
                 return child
@@ -253,7 +254,7 @@ cdef class RecordColumns:
 
     @property
     def timestamps(self):
-        """Milliseconds (numpy int64)."""
+        """Record timestamps in milliseconds (numpy int64)."""
         return self.column("timestamp").data
 
     @property
@@ -279,7 +280,7 @@ cdef class RecordColumns:
         return total_bytes(self.root)
 
     def header_lists(self):
-        """The headers of each record as a list of (str, bytes or None)."""
+        """Returns the headers of each record as a list of (str, bytes or None)."""
         headers = self.column("headers")
         ends = headers.offsets.tolist()
         pairs = headers.child(0)
@@ -306,13 +307,13 @@ cdef int64_t total_bytes(Column column) except -1:
 
 # --- streams ----------------------------------------------------------------------------------------------
 
-cdef const char* UNKNOWN = b"Unknown error: "  # pyarrow's word for exceptions that are not Python's own
+cdef const char* UNKNOWN = b"Unknown error: "  # pyarrow's prefix for exceptions that are not its own
 cdef const char* DETAIL = b". Detail: Python exception: "  # a traceback follows, which ends with the same text
 
 cdef struct Told:
     ArrowArrayStream inner
-    char* text  # of the last error
-    char* ours  # what the traceback of an error has that is cut
+    char* text  # the last error's text, shortened
+    char* ours  # a traceback that contains this text is removed
 
 
 cdef int told_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogil:
@@ -331,7 +332,7 @@ cdef const char* told_error(ArrowArrayStream* stream) noexcept nogil:
     cdef const char* detail = NULL if text == NULL else strstr(text, DETAIL)
     cdef size_t size
     if detail == NULL or strstr(detail, told.ours) == NULL:
-        return text  # where another failed, such as a caller's function, the traceback says where
+        return text  # the error comes from other code, such as a caller's function: its traceback says where
     if strncmp(text, UNKNOWN, strlen(UNKNOWN)) == 0:
         text += strlen(UNKNOWN)
     size = detail - text
@@ -362,8 +363,10 @@ cdef void drop_stream(object capsule) noexcept:
 
 
 def told_stream(capsule not None, bytes ours not None):
-    """The stream of a capsule "arrow_array_stream", which is empty afterwards, as another one.  Its errors are the line
-    that an exception says where the traceback that pyarrow puts behind it has the text `ours`."""
+    """Returns a new capsule for the stream in `capsule` ("arrow_array_stream"), which is empty afterwards.
+
+    pyarrow appends a traceback to an error's text. If this traceback contains `ours`, the new stream removes it and
+    reports the exception's message only."""
     cdef ArrowArrayStream* inner = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
     cdef ArrowArrayStream* stream = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
     cdef Told* told = <Told*>calloc(1, sizeof(Told))

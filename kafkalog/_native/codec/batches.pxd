@@ -1,4 +1,4 @@
-# One batch as numbers (a row of the table) and the walk from one batch to the next, for all native modules.
+# One batch as numbers (a row of the table) and the step from one batch to the next, for all native modules.
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkalog._native.codec.layout cimport (
@@ -41,7 +41,7 @@ cdef enum Framing:
     F_FILE = 1
 
 cdef enum:
-    # The part of a legacy entry that every whole one has: offset, size, CRC, magic, attributes, timestamp (v1).
+    # The fields that every whole legacy entry has: offset, size, CRC, magic, attributes, timestamp (v1).
     LEGACY_HEADER = 26
 
 # BATCH_DTYPE in C; 80 bytes.
@@ -67,17 +67,17 @@ cdef struct Row:
 cdef inline int next_frame(
     const uint8_t* p, int64_t left, int framing, int64_t* size, int8_t* magic_byte
 ) noexcept nogil:
-    """Where the batch at `p` ends, by the rules of Kafka's two streams; `size[0] == 0` is the end.
+    """Finds the end of the batch at `p`, by the rules of Kafka's two readers; `size[0] == 0` means the end of the data.
 
-    V_OK promises that `left >= size[0]` and that the whole header of `magic_byte[0]` (61 bytes, legacy 26) is there;
-    the byte itself may be another one by now.
+    V_OK guarantees `left >= size[0]` and that the whole header of `magic_byte[0]` (61 bytes, legacy 26) is available.
+    The magic byte in the buffer may have changed since it was read.
     """
     cdef int64_t length
     cdef int8_t magic
     size[0] = 0
     magic_byte[0] = 0
     if framing == F_FILE:
-        # FileLogInputStream: a tail of 17 bytes or less is not looked at.
+        # As FileLogInputStream: a tail of 17 bytes or less is ignored.
         if left <= HEADER_UP_TO_MAGIC:
             return V_OK
     elif left < LOG_OVERHEAD:
@@ -92,7 +92,8 @@ cdef inline int next_frame(
     if framing == F_FILE:
         if length > left - LOG_OVERHEAD:
             return V_TORN
-        # As Kafka has it, a negative magic is a legacy one and a magic above 2 is 2: what lies behind stays in sight.
+        # As in Kafka, a negative magic is read as a legacy one and a magic above 2 as 2, so the batches after it are
+        # still found.
     else:
         if magic < 0 or magic > 2:
             return V_BAD_MAGIC
@@ -159,11 +160,12 @@ cdef inline BatchHeader header_of(const Row* row):
 
 
 cdef inline bint entry_is_due(int64_t bytes_since_last_entry, int64_t interval_bytes) noexcept nogil:
-    """Whether the next batch gets index entries: more than index.interval.bytes lie before it."""
+    """Returns whether the next batch gets index entries: more than index.interval.bytes were written since the last
+    ones."""
     return bytes_since_last_entry > interval_bytes
 
 
-# Index entries as they will be written.
+# Index entries in the bytes of the index file.
 cdef struct Entries:
     uint8_t* bytes
     size_t filled

@@ -1,11 +1,14 @@
-"""Record batches as numbers: find them, check them, describe them, re-stamp them, index them.
+"""Record batches as numbers: finds, checks, describes, re-stamps and indexes them.
 
-Bytes in (any C-contiguous buffer with bounds), tables and verdicts out; it knows no file and raises no
-domain error.  Framing follows Kafka's two readers (`ByteBufferLogInputStream` for what was just received,
-`FileLogInputStream` for a file), validity follows `DefaultRecordBatch.ensureValid` and `LegacyRecord`.
-A buffer may change during a call, and the answer is one of what it was; it must not shrink (a map of a file that others
-cut): hand in copies of those.  Long, because header, scan,
-re-stamp and index entries read the same struct, and calls across modules go through pointers that are slow.
+Input is bytes (any C-contiguous buffer with bounds), output is tables and verdicts. The module knows no file and raises
+no domain error. Framing follows Kafka's two readers: `ByteBufferLogInputStream` for received data, `FileLogInputStream`
+for a file. Validity follows `DefaultRecordBatch.ensureValid` and `LegacyRecord`.
+
+A buffer may change during a call: each result then describes bytes that were in it at some time. It must not shrink, as
+the map of a file does that another process truncates: pass a copy of such a file's bytes.
+
+The file is long because header, scan, re-stamp and index entries read the same struct, and calls across modules go
+through slow pointers.
 """
 import numpy as np
 
@@ -63,7 +66,7 @@ MORE = V_MORE
 FRAMING_BUFFER = F_BUFFER
 FRAMING_FILE = F_FILE
 
-# One row a batch; sequences, epochs and producer fields are -1 where there are none (magic 0 and 1).
+# One row a batch; sequences, epochs and producer fields are -1 if the batch has none (magic 0 and 1).
 BATCH_DTYPE = np.dtype(
     [
         ("position", "i8"),
@@ -91,7 +94,7 @@ cdef object _frombuffer = np.frombuffer
 cdef object _empty = np.empty
 
 cdef enum:
-    # Handing the GIL over costs about as much as a checksum of this many bytes.
+    # Releasing the GIL costs about as much as a checksum of this many bytes.
     WORTH_A_RELEASE = 8192
     FIRST_ROWS = 64
     FULL = 100
@@ -104,7 +107,7 @@ cdef int64_t checked_end(Py_ssize_t length, int64_t position, int64_t end) excep
     if end < 0:
         end = length
     if position < 0 or position > end or end > length:
-        raise ValueError(f"bounds {position}..{end} do not lie within the buffer's {length} bytes")
+        raise ValueError(f"bounds {position}..{end} are outside the buffer's {length} bytes")
     return end
 
 
@@ -113,12 +116,12 @@ cdef inline int64_t header_bytes(int8_t magic) noexcept nogil:
 
 
 cdef int require_header(const uint8_t* p, int64_t left, int8_t* magic) except -1:
-    """The caller has found a batch here; a header that does not fit is a mistake of his."""
+    """The caller has found a batch here; ValueError if its header does not fit."""
     magic[0] = 0
     if left >= LEGACY_HEADER:
         magic[0] = <int8_t>load8(p + MAGIC)
     if left < LEGACY_HEADER or left < header_bytes(magic[0]):
-        raise ValueError(f"no whole batch header in the {max(left, 0)} bytes that remain")
+        raise ValueError(f"the remaining {max(left, 0)} bytes are too few for a batch header")
     return 0
 
 
@@ -126,7 +129,7 @@ cdef int require_header(const uint8_t* p, int64_t left, int8_t* magic) except -1
 
 
 cdef inline uint32_t checksum(const uint8_t* p, int8_t magic, int64_t size) noexcept nogil:
-    """Of the batch of `size` bytes (whole header included) at `p`, by its magic."""
+    """Computes the checksum of the batch of `size` bytes (whole header included) at `p`, by its magic."""
     if magic >= 2:
         return crc32c_update(0, p + ATTRIBUTES, <size_t>(size - ATTRIBUTES))
     return crc32_update(0, p + MAGIC, <size_t>(size - MAGIC))
@@ -144,13 +147,13 @@ cdef uint32_t checksum_of(data, int64_t position, int64_t size, bint* matches) e
     open_octets(data, &view)
     try:
         if position < 0 or position > view.len:
-            raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
+            raise ValueError(f"position {position} is outside the buffer's {view.len} bytes")
         p = <const uint8_t*>view.buf + position
         require_header(p, view.len - position, &magic)
         if size < 0:
             size = <int64_t><int32_t>load32(p + BATCH_LENGTH) + LOG_OVERHEAD
         if size < header_bytes(magic) or size > view.len - position:
-            raise ValueError(f"a batch of {size} bytes does not fit the {view.len - position} bytes at {position}")
+            raise ValueError(f"the batch at {position} has {size} bytes; {view.len - position} remain")
         if size < WORTH_A_RELEASE:
             computed = checksum(p, magic, size)
         else:
@@ -163,17 +166,17 @@ cdef uint32_t checksum_of(data, int64_t position, int64_t size, bint* matches) e
 
 
 def compute_crc(data, int64_t position=0, int64_t size=-1):
-    """The right checksum of the batch at `position`: CRC-32C from byte 21 (magic 2), CRC-32 from byte 16 (0, 1).
+    """Computes the checksum of the batch at `position`: CRC-32C from byte 21 (magic 2), CRC-32 from byte 16 (0, 1).
 
-    `size` is the whole batch in bytes (`BatchHeader.size`), -1 for what the batch declares.  ValueError when
-    that many bytes are not there.
+    `size` is the whole batch in bytes (`BatchHeader.size`), or -1 for the size in its header. Raises ValueError if the
+    buffer has fewer bytes.
     """
     cdef bint matches = False
     return checksum_of(data, position, size, &matches)
 
 
 def crc_matches(data, int64_t position=0, int64_t size=-1):
-    """Whether the stored checksum is `compute_crc(...)`."""
+    """Returns whether the stored checksum is `compute_crc(...)`."""
     cdef bint matches = False
     checksum_of(data, position, size, &matches)
     return matches
@@ -184,13 +187,14 @@ def crc_matches(data, int64_t position=0, int64_t size=-1):
 
 @cython.freelist(64)
 cdef class BatchHeader:
-    """What a batch's header says.  Read-only; `position` is where it stands (bytes) in what was scanned.
+    """The fields of a batch's header. Read-only; `position` is the batch's position (bytes) in the scanned data.
 
-    Names are those of Kafka's RecordBatch.  Magic 0 and 1: `base_offset == last_offset ==` the entry's offset.
+    The names are those of Kafka's RecordBatch. For magic 0 and 1, `base_offset` and `last_offset` are the entry's
+    offset.
     """
 
     def __init__(self):
-        raise TypeError("made by headers(), header_at() and header_from_row()")
+        raise TypeError("a BatchHeader is created by headers(), header_at() or header_from_row()")
 
     @property
     def position(self):
@@ -215,7 +219,7 @@ cdef class BatchHeader:
 
     @property
     def crc(self):
-        """The checksum as stored."""
+        """The stored checksum."""
         return self.row.crc
 
     @property
@@ -232,7 +236,7 @@ cdef class BatchHeader:
 
     @property
     def base_timestamp(self):
-        """The field as stored: with a delete horizon it holds that."""
+        """The field as stored: a batch with a delete horizon keeps the horizon there."""
         return self.row.base_timestamp
 
     @property
@@ -263,12 +267,12 @@ cdef class BatchHeader:
 
     @property
     def count(self):
-        """Records as declared; -1 for magic 0 and 1."""
+        """The number of records that the header declares; -1 for magic 0 and 1."""
         return self.row.record_count
 
     @property
     def codec(self):
-        """0..4 as in format.codecs; 5..7 name no codec."""
+        """0..4 as in format.codecs; 5..7 are no codec."""
         return self.row.attributes & CODEC_MASK
 
     @property
@@ -289,7 +293,7 @@ cdef class BatchHeader:
 
     @property
     def log_append(self):
-        """Whether the timestamp is the broker's."""
+        """Whether the timestamp is the broker's append time."""
         return self.row.magic != 0 and self.row.attributes & TIMESTAMP_TYPE_FLAG != 0
 
     @property
@@ -299,13 +303,13 @@ cdef class BatchHeader:
         return "LogAppendTime" if self.row.attributes & TIMESTAMP_TYPE_FLAG else "CreateTime"
 
     def at(self, int64_t position):
-        """The same header with another `position`."""
+        """Returns the same header with another `position`."""
         cdef BatchHeader moved = header_of(&self.row)
         moved.row.position = position
         return moved
 
     def __eq__(self, other):
-        # Field by field: the padding of a row means nothing.
+        # Field by field, because a row's padding is undefined.
         if not isinstance(other, BatchHeader):
             return NotImplemented
         return header_tuple(self) == header_tuple(<BatchHeader>other)
@@ -336,9 +340,9 @@ cdef tuple header_tuple(BatchHeader header):
 
 
 def header_at(data, int64_t position=0):
-    """The header at `position`; its body need not be there (61 bytes are enough, 26 for magic 0 and 1).
+    """Returns the header at `position`; its body may be missing (61 bytes are enough, 26 for magic 0 and 1).
 
-    Nothing is checked but the room: ValueError when the header does not fit.
+    Nothing but the size is checked: ValueError if the header does not fit.
     """
     cdef Py_buffer view
     cdef BatchHeader header
@@ -347,7 +351,7 @@ def header_at(data, int64_t position=0):
     open_octets(data, &view)
     try:
         if position < 0 or position > view.len:
-            raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
+            raise ValueError(f"position {position} is outside the buffer's {view.len} bytes")
         p = <const uint8_t*>view.buf + position
         require_header(p, view.len - position, &magic)
         header = BatchHeader.__new__(BatchHeader)
@@ -358,20 +362,20 @@ def header_at(data, int64_t position=0):
 
 
 cdef inline int64_t declared_size(const uint8_t* p) noexcept nogil:
-    # As Java's int: a size near 2^31 wraps.
+    # Wraps as Java's int does: a size near 2^31 becomes negative.
     return <int32_t>(load32(p + BATCH_LENGTH) + <uint32_t>LOG_OVERHEAD)
 
 
 def header_from_row(row):
-    """The header of one row of a table (a numpy record or its 80 bytes)."""
+    """Returns the header of one row of a table (a numpy record or its 80 bytes)."""
     cdef bytes raw = row if isinstance(row, bytes) else row.tobytes()
     if len(raw) != sizeof(Row):
-        raise ValueError(f"a row has {sizeof(Row)} bytes, not {len(raw)}")
+        raise ValueError(f"row: found {len(raw)} bytes, expected {sizeof(Row)}")
     return header_of(<const Row*><const char*>PyBytes_AS_STRING(raw))
 
 
 def headers_from_table(table):
-    """The headers of all rows, in order."""
+    """Returns the headers of all rows, in order."""
     cdef Py_buffer view
     cdef Py_ssize_t i
     cdef list found = []
@@ -386,16 +390,16 @@ def headers_from_table(table):
 
 cdef int get_rows(table, Py_buffer* view) except -1:
     if table.dtype != BATCH_DTYPE:
-        raise TypeError("a table of BATCH_DTYPE is wanted")
+        raise TypeError("table: found another dtype, expected BATCH_DTYPE")
     open_octets(table, view)
     return 0
 
 
 def headers(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, int framing=F_BUFFER,
             int64_t max_batches=-1):
-    """The headers in data[position:end] -> (headers, why it stopped, next position in data); no checksums.
+    """Reads the headers in data[position:end] -> (headers, why it stopped, next position in data); checks no checksums.
 
-    Verdicts as in `scan`; `BatchHeader.position` is base_position + the place in data.
+    The verdicts are those of `scan`. `BatchHeader.position` is base_position + the position in data.
     """
     cdef Py_buffer view
     cdef const uint8_t* start
@@ -430,7 +434,7 @@ def headers(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0
 
 @cython.auto_pickle(False)
 cdef class _Rows:
-    """The memory of a table: numpy holds this object, which frees it."""
+    """The memory of a table; numpy holds this object, which frees it."""
 
     cdef Row* rows
     cdef Py_ssize_t count
@@ -446,7 +450,7 @@ cdef class _Rows:
         PyBuffer_FillInfo(view, self, self.rows, self.count * <Py_ssize_t>sizeof(Row), False, flags)
 
 
-# More than eight parameters: a loop without the GIL has no object to take them from; it goes on where it stopped.
+# More than eight parameters: without the GIL the loop cannot take them from an object, and it resumes where it stopped.
 cdef int scan_rows(const uint8_t* start, int64_t* at, int64_t end, int64_t base, int framing, bint check_crc,
                    bint stop_at_bad_crc, Row* rows, int64_t* count, int64_t capacity) noexcept nogil:
     cdef int64_t position = at[0]
@@ -478,18 +482,18 @@ cdef int scan_rows(const uint8_t* start, int64_t* at, int64_t end, int64_t base,
 
 def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, int framing=F_FILE,
          bint check_crc=True, bint stop_at_bad_crc=True, int64_t max_batches=65536):
-    """The batches of data[position:end] as a table -> (table of BATCH_DTYPE, why it stopped, next position in data).
+    """Reads the batches of data[position:end] into a table -> (table of BATCH_DTYPE, why it stopped, next position in
+    data).
 
-    Why it stopped: OK - the end (what is left, if anything, is too short to be seen by this framing);
-    TORN - the next batch declares more bytes than there are; BAD_SIZE - fewer than any batch has;
-    BAD_MAGIC; BAD_CRC; MORE - `max_batches` rows are full, call again with the next position.
-    Next position is where the batch that was not taken starts: everything before it stands in the table.
+    Why it stopped: OK - the end (what remains, if anything, is too short for this framing to see); TORN - the next
+    batch declares more bytes than remain; BAD_SIZE - it declares fewer than any batch has; BAD_MAGIC; BAD_CRC; MORE -
+    `max_batches` rows are full, call again with the next position. The next position is the start of the first batch
+    that is not in the table.
 
-    `position` column = base_position + place in data.  With stop_at_bad_crc=False a bad checksum goes into the
-    `verdict` column and the scan goes on; else every row's verdict is OK.  framing=FRAMING_FILE follows
-    FileLogInputStream (a tail of 17 bytes or less is the end; a magic above 2 is read as 2,
-    a negative one as legacy),
-    FRAMING_BUFFER follows ByteBufferLogInputStream.  Runs without the GIL.
+    The `position` column is base_position + the position in data. With stop_at_bad_crc=False a bad checksum goes into
+    the `verdict` column and the scan continues; otherwise every row's verdict is OK. framing=FRAMING_FILE follows
+    FileLogInputStream: a tail of 17 bytes or less is the end, a magic above 2 is read as 2 and a negative one as
+    legacy. FRAMING_BUFFER follows ByteBufferLogInputStream. Runs without the GIL.
     """
     cdef Py_buffer view
     cdef _Rows table = _Rows.__new__(_Rows)
@@ -499,7 +503,7 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
     cdef int64_t capacity
     cdef int verdict = V_MORE
     if max_batches < 1:
-        raise ValueError("max_batches must be at least 1")
+        raise ValueError(f"max_batches: found {max_batches}, expected at least 1")
     open_octets(data, &view)
     try:
         end = checked_end(view.len, position, end)
@@ -518,7 +522,8 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
                 if capacity == max_batches:
                     verdict = V_MORE
                     break
-                # As many as the rest would hold at the mean size so far, and some; at least twice as many.
+                # Room for what the rest would hold at the mean size so far, plus an eighth; at least twice as many
+                # rows.
                 capacity = max(2 * capacity, count + 16 + (end - position) * count // (position - first) * 9 // 8)
                 capacity = min(capacity, max_batches)
     finally:
@@ -536,7 +541,7 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
 
 
 def any_of_interest(table, int64_t latest_epoch):
-    """Whether some row belongs to a producer, or to a leader epoch above `latest_epoch`."""
+    """Returns whether a row belongs to a producer, or to a leader epoch above `latest_epoch`."""
     cdef Py_buffer view
     cdef const Row* row
     cdef Py_ssize_t i
@@ -552,8 +557,8 @@ def any_of_interest(table, int64_t latest_epoch):
 
 
 def rows_in_order(table, int64_t expected, int64_t limit):
-    """How many rows from the first one on have a magic that is known, and offsets behind those of the row before them:
-    from `expected` on, up to `limit`.  A row of magic 0 or 1 names its last offset only."""
+    """Counts the leading rows that have a known magic and ascending offsets from `expected` to `limit`. A row of magic
+    0 or 1 counts with its last offset only."""
     cdef Py_buffer view
     cdef const Row* row
     cdef Py_ssize_t i = 0, count
@@ -580,7 +585,7 @@ def rows_in_order(table, int64_t expected, int64_t limit):
 
 cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_offset, leader_epoch, timestamp_type,
                max_timestamp) except -1:
-    """Re-stamps a header of magic 2; `rest` is what follows it in the batch, for the checksum."""
+    """Re-stamps a header of magic 2; `rest` is the rest of the batch, for the checksum."""
     cdef int64_t offset = 0
     cdef int64_t timestamp = <int64_t>load64(header + MAX_TIMESTAMP)
     cdef int32_t epoch = 0
@@ -588,7 +593,7 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
     cdef int type_flag = attributes & TIMESTAMP_TYPE_FLAG
     cdef uint32_t crc
     cdef bint same
-    # What is refused is refused before anything is written.
+    # All checks come before the first write.
     if last_offset is not None:
         offset = last_offset
         offset = <int64_t>(<uint64_t>offset - <uint64_t><int64_t><int32_t>load32(header + LAST_OFFSET_DELTA))
@@ -601,7 +606,7 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
     same = type_flag == attributes & TIMESTAMP_TYPE_FLAG and (max_timestamp is None or max_timestamp == timestamp)
     if max_timestamp is not None:
         timestamp = max_timestamp
-    # As setMaxTimestamp: the attributes are rebuilt from what is known, so foreign bits are lost.
+    # As setMaxTimestamp: the attributes are rebuilt from the known bits, so unknown bits are lost.
     if not same and attributes & CODEC_MASK > 4:
         raise ValueError(f"Unknown compression type id: {attributes & CODEC_MASK}")
     if last_offset is not None:
@@ -620,28 +625,28 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
 
 
 cdef int64_t whole_batch(Py_buffer* view, int64_t position) except -1:
-    """Size of the batch of magic 2 at `position`, which must be there whole."""
+    """Returns the size of the batch of magic 2 at `position`; ValueError unless all of it is in the buffer."""
     cdef int64_t size = 0
     cdef int8_t magic = 0
     cdef const uint8_t* p
     if position < 0 or position > view.len:
-        raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
+        raise ValueError(f"position {position} is outside the buffer's {view.len} bytes")
     p = <const uint8_t*>view.buf + position
     if next_frame(p, view.len - position, F_FILE, &size, &magic) != V_OK or size == 0:
-        raise ValueError(f"no whole batch at {position}")
+        raise ValueError(f"there is no whole batch at {position}")
     if magic != 2:
-        raise ValueError(f"a batch of magic {magic} is not changed")
+        raise ValueError(f"the batch at {position} has magic {magic}; expected 2")
     return size
 
 
 def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch=None, timestamp_type=None,
                      max_timestamp=None):
-    """The header (61 bytes) of the batch of magic 2 at `position` as Kafka's setters of the same names leave it; data
-    stays as it is.
+    """Returns the header (61 bytes) of the batch of magic 2 at `position` as Kafka's setters of the same names leave
+    it; `data` is not changed.
 
-    `last_offset` moves the base offset so that the last becomes this one; `leader_epoch`; neither touches the
-    checksum.  `timestamp_type` (0 CreateTime, 1 LogAppendTime) and `max_timestamp`: nothing when both are as
-    stored, else attributes, maximum and checksum are written.  ValueError where Kafka refuses.
+    `last_offset` moves the base offset so that the batch ends at this offset; `leader_epoch` sets the epoch. Neither
+    touches the checksum. `timestamp_type` (0 CreateTime, 1 LogAppendTime) and `max_timestamp` do nothing if both are as
+    stored; otherwise attributes, maximum and checksum are written. Raises ValueError if Kafka refuses the change.
     """
     cdef Py_buffer view
     cdef const uint8_t* p
@@ -661,8 +666,8 @@ def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch
 
 def producer_header(data, int64_t position, int64_t producer_id, int producer_epoch, int base_sequence,
                     bint transactional):
-    """The header (61 bytes) of the batch of magic 2 at `position`, with its checksum, as that producer would have sent
-    it; data stays as it is.  ValueError where there is none."""
+    """Returns the header (61 bytes) of the batch of magic 2 at `position`, with its checksum, as that producer would
+    have sent it; `data` is not changed. Raises ValueError if there is no such batch."""
     cdef Py_buffer view
     cdef const uint8_t* p
     cdef uint8_t* head
@@ -690,7 +695,7 @@ def producer_header(data, int64_t position, int64_t producer_id, int producer_ep
 
 # --- index entries ------------------------------------------------------------------------------
 
-# Kinds of IndexPlan.error, with what Kafka throws there.
+# Kinds of IndexPlan.error, with the exception that Kafka throws.
 OFFSET_OUT_OF_RANGE = 1     # LogSegmentOffsetOverflowException with check_range, else IndexOffsetOverflowException
 OFFSET_INDEX_FULL = 2       # IllegalArgumentException
 OFFSET_NOT_INCREASING = 3   # InvalidOffsetException
@@ -729,20 +734,21 @@ cdef inline bytes packed(const Entries* entries):
 @cython.final
 @cython.auto_pickle(False)
 cdef class IndexPlan:
-    """The entries that LogSegment.append and .recover make for a run of batches, and the state between runs.
+    """Computes the index entries that LogSegment.append and .recover write for a run of batches, and keeps the state
+    between runs.
 
-    For each batch, in order: a larger max timestamp (ties keep the earlier batch) moves
-    (max_timestamp, offset_of_max_timestamp); when more than `interval_bytes` have passed since the last entry,
-    the offset index gets (last offset, position) and the time index, if its timestamp would grow,
-    (max_timestamp, offset_of_max_timestamp); then the batch's size counts.
+    For each batch, in order: a larger max timestamp (ties keep the earlier batch) moves (max_timestamp,
+    offset_of_max_timestamp). If more than `interval_bytes` have passed since the last entry, the offset index gets
+    (last offset, position) and the time index, if its timestamp would grow, (max_timestamp, offset_of_max_timestamp).
+    Then the batch's size is counted.
 
-    `check_range` (a recovery) refuses any batch whose last offset is not base_offset + 0..2^31-1; an append has
-    that checked before, for its largest offset only.  `max_*_entries` are whole index files; the time index
-    keeps its last slot free, as Kafka's does.  On an error the run stops before the entry in question and
-    everything up to there stands, as it would in Kafka.  One thread at a time: a second one gets a RuntimeError.
+    `check_range` (for a recovery) refuses any batch whose last offset is not base_offset + 0..2^31-1; an append has
+    checked its largest offset before. `max_*_entries` are the capacities of the index files; the time index keeps its
+    last slot free, as Kafka's does. On an error the run stops before that entry and keeps everything before it, as in
+    Kafka. One thread at a time: a second one gets a RuntimeError.
     """
 
-    # More than eight parameters: a plan begins with all that two indexes' ends say, each by its name.
+    # More than eight parameters: a plan starts from the ends of two indexes, each field by its name.
     def __cinit__(self, int64_t base_offset, int64_t interval_bytes, *, int64_t bytes_since_last_entry=0,
                   int64_t max_timestamp=-1, int64_t offset_of_max_timestamp=-1, last_time_entry=None,
                   last_offset_entry=None, int64_t offset_entry_count=0, int64_t time_entry_count=0,
@@ -838,7 +844,7 @@ cdef class IndexPlan:
         return error == E_NONE
 
     def add_table(self, table, *, int64_t base_position=0):
-        """Takes the rows of a scan's table (verdicts are not looked at); False: stopped, see `error`.
+        """Adds the rows of a scan's table (verdicts are ignored); False: stopped, see `error`.
 
         The position in an entry is base_position + the row's.
         """
@@ -869,7 +875,7 @@ cdef class IndexPlan:
             PyBuffer_Release(&view)
 
     def add_header(self, BatchHeader header not None, *, int64_t base_position=0):
-        """Takes one batch; False: stopped, see `error`."""
+        """Adds one batch; False: stopped, see `error`."""
         claim(&self.busy, "IndexPlan")
         try:
             return self.settle(self.add(&header.row, base_position + header.row.position), 0)
@@ -877,15 +883,15 @@ cdef class IndexPlan:
             kl_leave(&self.busy)
 
     def add_headers(self, list headers not None, *, int64_t base_position=0):
-        """Takes batches in order; False: stopped, see `error` (row = place in the list)."""
+        """Adds batches in order; False: stopped, see `error` (row = index in the list)."""
         cdef Py_ssize_t i = 0
         cdef BatchHeader header
         cdef int error = E_NONE
         claim(&self.busy, "IndexPlan")
         try:
-            for header in headers:  # asks for the list's length each time: another thread may cut it
+            for header in headers:  # reads the list's length at each step: another thread may shorten it
                 if header is None:
-                    raise TypeError("a list of BatchHeader is wanted")
+                    raise TypeError("headers: found None in the list, expected BatchHeader objects")
                 error = self.add(&header.row, base_position + header.row.position)
                 if error != E_NONE:
                     return self.settle(error, i)
@@ -895,7 +901,7 @@ cdef class IndexPlan:
             kl_leave(&self.busy)
 
     def add_last_time_entry(self):
-        """The entry that closes a segment (maybeAppend with skipFullCheck); False: see `error` (row -1)."""
+        """Adds the entry that closes a segment (maybeAppend with skipFullCheck); False: see `error` (row -1)."""
         claim(&self.busy, "IndexPlan")
         try:
             return self.settle(self.maybe_append_time(True), -1)
@@ -903,7 +909,7 @@ cdef class IndexPlan:
             kl_leave(&self.busy)
 
     def take(self):
-        """(offset entries, time entries) made since the last take, as the bytes to append to the two files."""
+        """Returns the (offset entries, time entries) since the last take, as the bytes to append to the two files."""
         claim(&self.busy, "IndexPlan")
         try:
             made = (packed(&self.offsets), packed(&self.times))
@@ -952,7 +958,7 @@ cdef class IndexPlan:
 
     @property
     def last_time_entry(self):
-        """(timestamp, offset); (-1, base offset) while there is none."""
+        """(timestamp, offset); (-1, base offset) if there is none."""
         claim(&self.busy, "IndexPlan")
         try:
             return self.last_time, self.last_time_offset
@@ -973,7 +979,7 @@ cdef class IndexPlan:
 
     @property
     def error(self):
-        """None, or (kind, row that was not taken)."""
+        """None, or (kind, the row that was not added)."""
         claim(&self.busy, "IndexPlan")
         try:
             return None if self.error_kind == E_NONE else (self.error_kind, self.error_row)

@@ -1,10 +1,10 @@
-# Records that were copied together, for the encoder of columns.
+# Records copied into one place, for the encoder of columns.
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkalog._native.codec.memory cimport Block
 
 
-# One value of a column that is in pieces; `size` -1 for null.
+# One value of a column that consists of pieces; `size` is -1 for null.
 cdef struct Part:
     const uint8_t* at
     int64_t size

@@ -1,8 +1,9 @@
-"""Records of one batch as a producer collects them: copied, so that what was given may go, into columns to encode.
+"""The records of one batch as a producer collects them: copied, so that the caller may free its objects, and ready to
+be encoded as columns.
 
-The bytes lie in chunks that never move; of each record a `Part` says where its key and value are, and each header's
-name and content.  A record is there whole or, where memory is short, not at all.  Added by one thread at a time;
-`ColumnEncoder.from_collected` reads it once nothing comes any more.
+The bytes are in chunks that never move. For each record, `Part`s point to its key, its value, and the name and content
+of each header. A record is stored completely or, if memory runs out, not at all. One thread at a time adds records;
+`ColumnEncoder.from_collected` reads them after the last one was added.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -15,8 +16,8 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
-    # Of the first chunk, so that a record in each of many partitions holds little; the others double, up to 64 KiB,
-    # which is below what an allocator asks the system for.
+    # The first chunk is small, so that a record in each of many partitions takes little memory. Later chunks double, up
+    # to 64 KiB, which is below the size that an allocator requests from the system.
     CHUNK_BYTES = 512
     DOUBLINGS = 7
     ROWS_MIN = 4
@@ -26,7 +27,7 @@ cdef enum:
 @cython.auto_pickle(False)
 @cython.final
 cdef class Collected:
-    """`rows` records that count for `bytes` in all."""
+    """`rows` records, which count for `bytes` in all."""
 
     def __dealloc__(self):
         cdef int64_t at
@@ -41,9 +42,9 @@ cdef class Collected:
         free(self.contents.at)
 
     cdef Py_ssize_t add(self, value, key, tuple headers, int64_t timestamp, int64_t size) except -1:
-        """Takes a record that counts for so many bytes; its number.
+        """Adds a record that counts for `size` bytes and returns its number.
 
-        TypeError for what is no exact bytes or None, and headers that are no pairs of str and such.
+        Raises TypeError unless key and value are exact bytes or None, and headers are pairs of a str and such a value.
         """
         cdef Part value_part, key_part
         cdef int64_t row = self.rows, count = self.header_count
@@ -82,14 +83,14 @@ cdef class Collected:
         elif type(given) is bytes:
             self.copy(PyBytes_AS_STRING(given), PyBytes_GET_SIZE(given), part)
         else:
-            raise TypeError("bytes or None are wanted")
+            raise TypeError(f"found a {type(given).__name__}, expected bytes or None")
         return 0
 
     cdef int keep_header(self, tuple pair, int64_t number) except -1:
         cdef Py_ssize_t size = 0
         cdef const char* name
         if len(pair) != 2:
-            raise TypeError("a header is a name and a content")
+            raise TypeError(f"a header is a pair of a name and a content; found {len(pair)} items")
         name = PyUnicode_AsUTF8AndSize(pair[0], &size)
         if not (
             reserve(&self.names, (number + 1) * sizeof(Part)) and reserve(&self.contents, (number + 1) * sizeof(Part))

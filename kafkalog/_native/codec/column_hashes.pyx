@@ -1,7 +1,7 @@
-"""A number for each row of an Arrow binary column: its CRC-32C, or the partition that its key is sent to.
+"""Computes a number for each row of an Arrow binary column: its CRC-32C, or the partition of its key.
 
-`data` and `offsets` (int32, one more than there are rows) are the column's buffers; rows that are null get the number
-of no bytes, and whoever knows the bitmap leaves them out.  Columns to columns; knows no Arrow library.
+`data` and `offsets` (int32, one more than there are rows) are the column's buffers. A null row gets the number of zero
+bytes; the caller, which has the bitmap, skips it. Columns in, columns out; the module knows no Arrow library.
 """
 from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -16,12 +16,13 @@ from kafkalog._native.codec.partitioner cimport counted, of_key
 
 
 def crc32c_column(data, offsets):
-    """The CRC-32C of each row, as int64.  IndexError where an offset lies outside of the data."""
+    """Returns the CRC-32C of each row, as int64. Raises IndexError if an offset is outside the data."""
     return _each(data, offsets, 0)
 
 
 def partition_column(data, offsets, partitions):
-    """The partition of a key in each row, of so many, as int64.  IndexError, also for less than one partition."""
+    """Returns the partition of the key in each row, among `partitions` partitions, as int64. Raises IndexError if an
+    offset is outside the data, or for fewer than one partition."""
     return _each(data, offsets, counted(partitions))
 
 
@@ -38,7 +39,7 @@ cdef _each(data, offsets, int32_t partitions):
         open_octets(offsets, &offsets_view)
         rows = offsets_view.len // <Py_ssize_t>sizeof(int32_t) - 1
         if rows < 0:
-            raise IndexError("offsets are one more than there are rows")
+            raise IndexError("offsets: found none, expected one more than there are rows")
         found = np.empty(rows, np.int64)
         out = found
         at = <const int32_t*>offsets_view.buf
@@ -56,7 +57,7 @@ cdef _each(data, offsets, int32_t partitions):
                 else:
                     out[row] = crc32c_update(0, base + start, <size_t>(end - start))
         if not inside:
-            raise IndexError("an offset lies outside of the column's data")
+            raise IndexError("an offset is outside the column's data")
         return found
     finally:
         PyBuffer_Release(&offsets_view)

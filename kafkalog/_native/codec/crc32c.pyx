@@ -1,7 +1,7 @@
-"""CRC-32C by the best instruction set of this CPU, chosen at run time.
+"""CRC-32C with the best instruction set of this CPU, chosen at run time.
 
-The C of it is src/crc32c.c; other native modules call that directly.  This face is for Python callers
-and for the tests, which run every implementation that the CPU has by its name.
+The C code is src/crc32c.c, which other native modules call directly. This module is for Python callers and for the
+tests, which run every implementation that the CPU supports, by its name.
 """
 from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport uint8_t, uint32_t
@@ -16,14 +16,14 @@ from kafkalog._native.codec.crc32c cimport (
 from kafkalog._native.codec.octets cimport open_octets
 
 cdef enum:
-    # Handing the GIL over costs about as much as this many bytes.
+    # Releasing the GIL costs about as much as this many bytes.
     WORTH_A_RELEASE = 8192
 
 
 def crc32c(data, uint32_t value=0, *, implementation=None):
-    """CRC-32C of `data` (any C-contiguous buffer), going on from `value`.
+    """Returns the CRC-32C of `data` (any C-contiguous buffer), continued from `value`.
 
-    `implementation` names one of `implementations()`; ValueError when this CPU does not run it.
+    `implementation` is one of `implementations()`; ValueError if this CPU does not support it.
     """
     cdef int which = 0 if implementation is None else implementations().index(implementation)
     cdef Py_buffer view
@@ -42,7 +42,7 @@ def crc32c(data, uint32_t value=0, *, implementation=None):
 
 
 def crc32(data, uint32_t value=0):
-    """CRC-32 (zlib's) of `data`, going on from `value`: the checksum of magic 0 and 1."""
+    """Returns the CRC-32 (zlib's) of `data`, continued from `value`: the checksum of magic 0 and 1."""
     cdef Py_buffer view
     open_octets(data, &view)
     with nogil:
@@ -52,15 +52,16 @@ def crc32(data, uint32_t value=0):
 
 
 def combine(uint32_t first, uint32_t second, unsigned long long second_bytes):
-    """The CRC-32C of A+B from those of A and B and the length of B."""
+    """Returns the CRC-32C of A+B from those of A and B and the length of B."""
     return crc32c_combine(first, second, second_bytes)
 
 
 def implementations():
-    """Names of what this CPU runs, best first: vpclmul, pclmul, sse42, armv8, portable."""
+    """Returns the names of the implementations that this CPU supports, best first: vpclmul, pclmul, sse42, armv8,
+    portable."""
     return [crc32c_implementation_name(which).decode() for which in range(crc32c_implementations())]
 
 
 def implementation():
-    """The name of the one in use."""
+    """Returns the name of the implementation in use."""
     return crc32c_implementation_name(0).decode()

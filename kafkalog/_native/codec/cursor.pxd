@@ -7,7 +7,7 @@ cdef struct Cursor:
 
 
 cdef inline const uint8_t* take(Cursor* cursor, int64_t length) noexcept nogil:
-    """The next `length` bytes, or NULL when fewer remain (or `length` is negative)."""
+    """Returns the next `length` bytes, or NULL if fewer remain (or `length` is negative)."""
     cdef const uint8_t* here = cursor.at
     if length < 0 or length > cursor.end - here:
         return NULL

@@ -1,10 +1,11 @@
 """Records to columns: one call decodes the batches of a buffer.
 
-`ColumnBuilder` collects decoded records; `finish` hands them out as `_native.arrow.RecordColumns`.  Bad bytes give a
-verdict of `record.pxd`, the position and the numbers of the error text; this module raises nothing of the domain.
-Loops run without the GIL and allocate in proportion to the bytes given, never to a count that a header claims.  Long,
-because the columns that grow, the loop that fills them and the builder that owns them share one memory layout, which
-the compiler inlines only within a module.
+`ColumnBuilder` collects decoded records; `finish` returns them as `_native.codec.arrow.RecordColumns`. Bad bytes give a
+verdict of `record.pxd`, the position and the numbers of the error text; this module raises no domain error. Loops run
+without the GIL. They allocate in proportion to the bytes given, never by a count that a header claims.
+
+The file is long because the growing columns, the loop that fills them and the builder that owns them share one memory
+layout, and the compiler inlines only within a module.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -55,7 +56,7 @@ NEEDS_PAYLOAD, FULL = rec.NEEDS_PAYLOAD, rec.FULL
 cdef enum:
     # The smallest record: a length and six bytes.
     RECORD_BYTES_MIN = 7
-    # Up to this many bytes a frame's word on its size is believed at once.
+    # Up to this many bytes, the size that a frame declares is trusted at once.
     ZSTD_STEP_BYTES = 1 << 20
 
 
@@ -86,7 +87,7 @@ cdef struct Sink:
     Block types
     Binary key
     Binary value
-    # headers: a list of (key, value) a record
+    # Headers: a list of (key, value) for each record.
     Block lists
     Block list_validity
     int64_t list_nulls
@@ -103,7 +104,7 @@ cdef struct Sink:
     int64_t offset_max
     int64_t timestamp_min
     int64_t timestamp_max
-    const Keys* wanted_keys  # NULL: all
+    const Keys* wanted_keys  # NULL: all keys
     int64_t rows_max
     int64_t bytes_max
 
@@ -113,9 +114,9 @@ cdef inline int64_t filled_bytes(const Sink* sink) noexcept nogil:
 
 
 cdef inline bint is_wanted(const Sink* sink, const Row* row) noexcept nogil:
-    """Whether a batch may have records for the sink, by its header alone.
+    """Returns whether a batch may have records for the sink, by its header alone.
 
-    Its largest timestamp is every record's where the log set it; what is older than magic 2 is not asked.
+    If the log set the timestamps, the largest one is every record's. Batches older than magic 2 are not tested.
     """
     if row.last_offset < sink.offset_min:
         return False
@@ -129,7 +130,7 @@ cdef inline bint is_wanted(const Sink* sink, const Row* row) noexcept nogil:
 cdef inline void put_binary(
     Binary* column, int64_t row, const uint8_t* at, int32_t size, const uint8_t* end
 ) noexcept nogil:
-    """The caller has made room: an offset, a bit, and the bytes with SLACK behind them."""
+    """Appends a value. The caller has reserved an offset, a bit, and the bytes with SLACK after them."""
     if at == NULL:
         clear_bit(column.validity.at, row)
         column.nulls += 1
@@ -140,7 +141,7 @@ cdef inline void put_binary(
 
 
 cdef bint reserve_rows(Sink* sink, int64_t rows, int64_t data_bytes) noexcept nogil:
-    """Room for `rows` more rows whose parts sum up to `data_bytes` at most."""
+    """Reserves room for `rows` more rows whose parts have at most `data_bytes` bytes in all."""
     cdef int64_t total = sink.rows + rows
     if not reserve(&sink.offsets, 8 * total) or not reserve(&sink.timestamps, 8 * total):
         return False
@@ -165,7 +166,7 @@ cdef bint reserve_binary(Binary* column, int64_t rows, int64_t data_bytes) noexc
 
 
 cdef bint put_headers(Sink* sink, RecordView* view) noexcept nogil:
-    """False when memory ends.  next_record has walked these headers already."""
+    """Returns False if memory runs out. next_record has checked these headers before."""
     cdef Cursor cursor
     cdef HeaderView header
     cdef int32_t _i
@@ -183,7 +184,7 @@ cdef bint put_headers(Sink* sink, RecordView* view) noexcept nogil:
                 break
             at = sink.header_key.filled
             put_binary(&sink.header_key, sink.headers, header.key, header.key_size, view.end)
-            # Of our copy: the original may become another text meanwhile.
+            # Checks our copy: the original may change meanwhile.
             if not sink.bad_text and not is_utf8(sink.header_key.data.at + at, header.key_size):
                 sink.bad_text = True
             put_binary(&sink.header_value, sink.headers, header.value, header.value_size, view.end)
@@ -205,8 +206,8 @@ cdef int decode_payload(
     RecordView* failed,
     int64_t* position,
 ) noexcept nogil:
-    """Adds the records of one payload, all or none; the verdict."""
-    # Not the caller's: what no pointer leads to may stay in registers.
+    """Adds the records of one payload, all or none, and returns the verdict."""
+    # Local, not the caller's: the compiler can keep it in registers if no pointer leads to it.
     cdef RecordView view
     cdef Cursor cursor
     cdef const uint8_t* end = start + size
@@ -282,7 +283,7 @@ cdef inline void take_mark(Sink* sink, Mark* mark) noexcept nogil:
 
 
 cdef void roll_back(Sink* sink, Mark* mark) noexcept nogil:
-    # The row that failed may have cleared its bits too.
+    # The row that failed may have cleared its bits, too.
     if sink.with_keys:
         set_bits_from(sink.key.validity.at, mark.rows, sink.rows + 1)
     if sink.with_values:
@@ -300,7 +301,7 @@ cdef void roll_back(Sink* sink, Mark* mark) noexcept nogil:
 
 
 cdef inline Row row_at(const Row* rows, int64_t i) noexcept nogil:
-    # A table is an array that somebody may write to: what is checked is what is used.
+    # Another thread may write to the table: the row that is checked is the one that is used.
     cdef Row row = rows[i]
     KL_LOADED()
     return row
@@ -313,7 +314,7 @@ cdef inline Batch batch_of(const Row* row) noexcept nogil:
     )
 
 
-# More than eight parameters: a loop without the GIL has no object to take them from; it goes on where it stopped.
+# More than eight parameters: without the GIL the loop cannot take them from an object, and it resumes where it stopped.
 cdef int decode_table(
     Sink* sink,
     const uint8_t* data,
@@ -333,7 +334,7 @@ cdef int decode_table(
     cdef int64_t rows_ahead = 0
     cdef int64_t bytes_ahead = 0
     cdef int verdict
-    # Room for all of it at once, as far as `data` can hold it.
+    # Reserve room for all of it at once, as far as `data` can hold it.
     for i in range(next_row[0], row_count):
         row = row_at(rows, i)
         if row.magic < 2 or row.attributes & CODEC_MASK or row.size < RECORDS or row.record_count < 0:
@@ -384,18 +385,18 @@ cdef void free_binary(Binary* column) noexcept nogil:
 cdef class ColumnBuilder:
     """Collects records as columns until `finish`.
 
-    keys, values, headers, timestamp_types: which columns beside offset and timestamp.  null_empty_headers: a record
-    without headers gets a null instead of an empty list.  offset_min, offset_max, timestamp_min, timestamp_max (ms):
-    records outside are left out (all inclusive), as are those whose key `wanted_keys` has not.  rows_max, bytes_max:
-    with so many rows, or bytes of keys, values and headers, no further batch of a table is taken.  At most 2^31-1 bytes
-    a column.  FULL is answered then, and `finish` makes room.
-    One thread at a time: a second one gets a RuntimeError.
+    keys, values, headers, timestamp_types: the columns to collect in addition to offset and timestamp.
+    null_empty_headers: a record without headers gets a null instead of an empty list. offset_min, offset_max,
+    timestamp_min, timestamp_max (ms, all inclusive): records outside these bounds are skipped, as are records whose key
+    is not in `wanted_keys`. rows_max, bytes_max: once this many rows, or bytes of keys, values and headers, are
+    collected, no further batch of a table is added. A column has at most 2^31-1 bytes. At a limit the verdict is FULL,
+    and `finish` makes room. One thread at a time: a second one gets a RuntimeError.
     """
     cdef Sink sink
     cdef KeyFilter wanted_keys
     cdef int busy
 
-    # More than eight parameters: which columns, of which records and how many, each by its name.
+    # More than eight parameters: the columns and the limits, each by its name.
     def __init__(
         self, bint keys=True, bint values=True, bint headers=True, *, bint timestamp_types=False,
         bint null_empty_headers=False, offset_min=None, offset_max=None, timestamp_min=None, timestamp_max=None,
@@ -451,10 +452,10 @@ cdef class ColumnBuilder:
         self, payload, int64_t count, int64_t base_offset, int64_t base_timestamp, log_append_time=None, *,
         bint streaming=True, int64_t max_body=ARRAY_BYTES_MAX,
     ):
-        """The records of one magic-2 batch, all or none: (verdict, position, expected, found).
+        """Adds the records of one magic-2 batch, all or none -> (verdict, position, expected, found).
 
-        `payload` is what stands behind the header, decompressed; `log_append_time` replaces the timestamps;
-        `streaming` says that it was compressed (Kafka's rules differ a little).
+        `payload` is the part after the header, decompressed. `log_append_time` replaces the timestamps. `streaming`
+        says that the payload was compressed (Kafka's rules differ a little).
         """
         cdef Py_buffer view
         cdef RecordView record
@@ -481,20 +482,20 @@ cdef class ColumnBuilder:
             PyBuffer_Release(&view)
         return check_memory(verdict), position, record.expected, record.found
 
-    # More than eight parameters: a buffer, its table, and what of it is wanted, by name.
+    # More than eight parameters: a buffer, its table, and the selection, by name.
     def append_table(
         self, data, table, int64_t start_row=0, *, int64_t base_position=0, skip=None, bint skip_control=False,
         decoders=None, int64_t max_body=ARRAY_BYTES_MAX, int64_t max_payload=ARRAY_BYTES_MAX,
     ):
-        """The records of the batches that a scan's `table` found in `data`, from `start_row` on:
-        (next row, verdict, position in the batch, expected, found).
+        """Adds the records of the batches that a scan's `table` found in `data`, from `start_row` on -> (next row,
+        verdict, position in the batch, expected, found).
 
-        `base_position` is what the scan added to positions.  `skip`, one byte a row, leaves out the batches where it
-        is not 0; `skip_control` leaves out control batches.  Stops in front of a batch that is compressed or older
-        than magic 2 (NEEDS_PAYLOAD: give it to append_payload or append_records), one that does not fit any more
-        (FULL), one whose row is outside of `data` (BAD_BOUNDS), or one with a bad record.  `decoders` are the
-        libraries' functions for whole frames, (lz4(frame), zstd(frame, bytes at most)): with them the frames that
-        Kafka's clients write are read on the way, and only what is unusual or bad stops it.
+        `base_position` is what the scan added to positions. `skip` has one byte for each row; batches where it is not 0
+        are skipped. `skip_control` skips control batches. The call stops before a batch that is compressed or older
+        than magic 2 (NEEDS_PAYLOAD: pass it to append_payload or append_records), one that no longer fits (FULL), one
+        whose row is outside `data` (BAD_BOUNDS), or one with a bad record. `decoders` are the libraries' functions for
+        whole frames, (lz4(frame), zstd(frame, bytes at most)): with them the call also reads the frames that Kafka's
+        clients write, and stops only before an unusual or bad frame.
         """
         cdef Py_buffer view, rows, flags
         cdef RecordView record
@@ -503,9 +504,9 @@ cdef class ColumnBuilder:
         cdef int verdict
         cdef const uint8_t* flag = NULL
         if start_row < 0:
-            raise IndexError("start_row is negative")
+            raise IndexError(f"start_row: found {start_row}, expected 0 or more")
         if table.dtype != _BATCH_DTYPE:
-            raise TypeError("a table of BATCH_DTYPE is wanted")
+            raise TypeError("table: found another dtype, expected BATCH_DTYPE")
         memset(&record, 0, sizeof(RecordView))
         memset(&flags, 0, sizeof(Py_buffer))
         open_octets(data, &view)
@@ -516,7 +517,7 @@ cdef class ColumnBuilder:
                     open_octets(skip, &flags)
                     flag = <const uint8_t*>flags.buf
                     if flags.len != rows.len // <Py_ssize_t>sizeof(Row):
-                        raise IndexError("skip has one byte a row")
+                        raise IndexError(f"skip: found {flags.len} bytes, expected one for each row")
                 claim(&self.busy, "ColumnBuilder")
                 try:
                     while True:
@@ -548,8 +549,8 @@ cdef class ColumnBuilder:
         self, data, Py_buffer* view, Row row, int64_t base_position, tuple decoders, int64_t max_body,
         int64_t max_payload,
     ) except -1:
-        """The records of one compressed batch whose payload is one usual frame; NEEDS_PAYLOAD for all others, and
-        for whatever is wrong: the caller's slower way says what."""
+        """Adds the records of one compressed batch whose payload is one usual frame. Returns NEEDS_PAYLOAD for all
+        other batches and for any error: the caller's slower path finds the cause."""
         cdef int64_t at = row.position - base_position
         cdef int64_t size = <int64_t>row.size - RECORDS
         cdef int codec = row.attributes & CODEC_MASK
@@ -561,13 +562,13 @@ cdef class ColumnBuilder:
         cdef int verdict
         if row.magic < 2 or size <= 0 or row.record_count <= 0:
             return rec.NEEDS_PAYLOAD
-        if at < 0 or at > view.len or row.size > view.len - at:  # the row is not the one that decode_table saw
+        if at < 0 or at > view.len or row.size > view.len - at:  # the row has changed since decode_table checked it
             return rec.BAD_BOUNDS
         at += RECORDS
         frame_object = None
         frame = <const uint8_t*>view.buf + at
         if type(data) is not bytes and not (type(data) is memoryview and type(data.obj) is bytes):
-            # The libraries' decoders expect a frame that stays as it is.
+            # The libraries' decoders expect a frame that does not change.
             frame_object = PyBytes_FromStringAndSize(<const char*>frame, size)
             frame = <const uint8_t*>PyBytes_AS_STRING(frame_object)
         if codec == LZ4_CODEC:
@@ -575,7 +576,7 @@ cdef class ColumnBuilder:
         elif codec == ZSTD_CODEC:
             bytes_max = zstd_bytes_max(frame, size)
             if bytes_max > ZSTD_STEP_BYTES and bytes_max > 16 * size:
-                return rec.NEEDS_PAYLOAD  # believed step by step, not at once
+                return rec.NEEDS_PAYLOAD  # such a size is trusted step by step, not at once
         else:
             return rec.NEEDS_PAYLOAD
         if bytes_max < 0 or bytes_max > max_payload:
@@ -586,7 +587,7 @@ cdef class ColumnBuilder:
             payload = decoders[0](frame_object) if codec == LZ4_CODEC else decoders[1](frame_object, max(bytes_max, 1))
         except Exception:
             return rec.NEEDS_PAYLOAD
-        frame_object = None  # a copy, of which the records need no memory beside them
+        frame_object = None  # a copy, which is freed before the records take memory
         memset(&record, 0, sizeof(RecordView))
         open_octets(payload, &payload_view)
         with nogil:
@@ -600,13 +601,13 @@ cdef class ColumnBuilder:
         return rec.NEEDS_PAYLOAD
 
     def append_records(self, list records):
-        """Records as Python objects (what magic 0 and 1 decode to): OK, or FULL and none was added."""
+        """Adds records as Python objects (decoded from magic 0 and 1); OK, or FULL if none was added."""
         cdef int64_t total = 0
         cdef Sink* sink = &self.sink
         cdef bytes key, value, name
         cdef tuple taken
         cdef list rows = []
-        # Taken once: objects may answer otherwise the next time, and the list may grow.
+        # Attributes are read once: an object may return another value next time, and the list may grow.
         for record in records:
             key, value = record.key, record.value
             headers = []
@@ -667,7 +668,7 @@ cdef class ColumnBuilder:
         return 0
 
     def finish(self):
-        """What was collected, as RecordColumns; the builder is empty again."""
+        """Returns the collected records as RecordColumns; the builder is empty again."""
         claim(&self.busy, "ColumnBuilder")
         try:
             return self.hand_out()
@@ -719,7 +720,7 @@ cdef int put_object(Binary* column, int64_t row, bytes part) except -1:
     if part is None:
         put_binary(column, row, NULL, 0, NULL)
     else:
-        # An end at the start: the exact copy, for a Python object has no slack.
+        # The start passed as the end: an exact copy, because a Python object has no slack.
         put_binary(
             column, row, <const uint8_t*>PyBytes_AS_STRING(part), <int32_t>len(part),
             <const uint8_t*>PyBytes_AS_STRING(part),
@@ -727,7 +728,7 @@ cdef int put_object(Binary* column, int64_t row, bytes part) except -1:
     return 0
 
 
-# --- what is handed out ---------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 cdef object fixed_column(str name, str format, object dtype, Block* block, int64_t rows, int64_t width):
     return Column(name, format, rows, 0, [None, taken_memory(block, width * rows)], [], False)
@@ -757,7 +758,7 @@ cdef object memory_of(bytes data):
 
 
 cdef int replace_bad_text(Column column) except -1:
-    """Header keys that are no UTF-8 become what Java's decoder makes of them."""
+    """Replaces header keys that are not UTF-8 by what Java's decoder makes of them."""
     cdef Memory offsets = column.buffers[1]
     cdef Memory data = column.buffers[2]
     cdef const int32_t* at = <const int32_t*>offsets.at

@@ -1,4 +1,4 @@
-# The encoder's own batch, for whoever judges and appends it.
+# The encoder's batch, for the code that checks and appends it.
 from libc.stdint cimport int64_t
 
 

@@ -1,8 +1,8 @@
-"""Columns to records: one call encodes a batch, whose payload comes out as MemoryRecordsBuilder would write it.
+"""Columns to records: one call encodes a batch, with the payload that MemoryRecordsBuilder would write.
 
-A row that cannot be written gives a verdict of `record.pxd` and its number; this module raises nothing of the domain
-(but TypeErrors and IndexErrors for columns that are none).  Loops run without the GIL; what a column says of itself
-is checked where it is used, for it may change meanwhile.
+A row that cannot be written gives a verdict of `record.pxd` and its number. This module raises no domain error, only
+TypeErrors and IndexErrors for bad columns. Loops run without the GIL. A column's offsets are checked at each use,
+because the column may change meanwhile.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_Release
@@ -64,7 +64,7 @@ cdef enum:
 BAD_TIMESTAMP, BAD_OFFSET, BAD_COLUMN, TOO_LONG = rec.BAD_TIMESTAMP, rec.BAD_OFFSET, rec.BAD_COLUMN, rec.TOO_LONG
 
 
-# A binary column as it comes in: 32 or 64 bit offsets, a bitmap or none; or in pieces.
+# A binary input column: 32 or 64 bit offsets, with or without a bitmap; or in pieces.
 cdef struct Source:
     const Part* parts
     const uint8_t* validity
@@ -77,7 +77,7 @@ cdef struct Source:
 
 
 cdef inline int64_t span(const Source* column, int64_t i, const uint8_t** at) noexcept nogil:
-    """Size of the i-th value, -1 for null, -2 for offsets that make no sense."""
+    """Returns the size of the i-th value, -1 for null, -2 for invalid offsets."""
     cdef int64_t start, stop
     if column.parts != NULL:
         at[0] = column.parts[i].at
@@ -100,7 +100,7 @@ cdef inline int64_t span(const Source* column, int64_t i, const uint8_t** at) no
 
 
 cdef inline int varint_size(int64_t size) noexcept nogil:
-    """Bytes of a length as a zig-zag varint; lengths only, so never negative."""
+    """Returns the bytes of a length as a zig-zag varint; a length is never negative."""
     if size < 64:
         return 1
     if size < 8192:
@@ -136,7 +136,7 @@ cdef struct Encoder:
     const int64_t* offsets
     Source key
     Source value
-    # headers: list offsets (NULL: no headers), the entries' key and value
+    # Headers: list offsets (NULL: no headers), the entries' key and value.
     const int32_t* narrow_lists
     const int64_t* wide_lists
     const uint8_t* list_validity
@@ -148,15 +148,15 @@ cdef struct Encoder:
     int64_t base_offset
     int64_t min_timestamp
     int64_t max_timestamp
-    bint has_keys  # in each of the rows that were written
-    # of the last row that was written
+    bint has_keys  # each written row has a key
+    # The last row that was written.
     int64_t offset_delta
 
 
 cdef int encode_rows(
     Encoder* it, int64_t start, int64_t stop, int64_t max_bytes, Block* out, int64_t* filled, int64_t* next_row
 ) noexcept nogil:
-    """Writes rows behind the first `filled[0]` bytes of `out`, as many as `max_bytes` in all let in, one at least."""
+    """Writes rows after the first `filled[0]` bytes of `out`: at least one, and no more than `max_bytes` in all."""
     cdef int64_t row, timestamp, timestamp_delta, offset_delta, key_size, value_size, size, left
     cdef int64_t last_delta = -1
     cdef int64_t total = filled[0]
@@ -231,7 +231,7 @@ cdef int encode_rows(
         to = put_part(to, key, key_size, key_end if key_end != NULL else key)
         to = put_part(to, value, value_size, value_end if value_end != NULL else value)
         to = put_varint(to, last - first)
-        # The columns may hold other headers by now: they get the bytes that were counted for them, no more, no less.
+        # The columns may have changed: the headers get the bytes that were counted for them, no more, no less.
         left = total + varint_size(size) + size - (to - out.at)
         for h in range(first, last):
             name_size = span(&it.header_key, h, &name)
@@ -259,7 +259,7 @@ cdef int encode_rows(
 
 
 cdef inline bint take_part(Part* part, given) noexcept:
-    """Whether it is bytes or None, which whoever gave it holds."""
+    """Returns whether the value is bytes or None. The caller holds a reference to it."""
     if given is None:
         part.at = NULL
         part.size = -1
@@ -273,12 +273,12 @@ cdef inline bint take_part(Part* part, given) noexcept:
 
 cdef inline int32_t counted_below(int32_t number, int32_t count) except -1:
     if number >= count:
-        raise IndexError("no such partition")
+        raise IndexError(f"partition {number} does not exist; the topic has {count}")
     return number
 
 
 cdef bint take_time(given, int64_t* out) except -1:
-    """Whether it is an int that a timestamp can be."""
+    """Returns whether the value is an int that a timestamp can be."""
     cdef int overflow = 0
     if type(given) is not int:
         return False
@@ -291,7 +291,7 @@ cdef void write_head(
     uint8_t* head, const Encoder* it, int64_t filled, int64_t count, int64_t base_offset, int attributes,
     int64_t max_timestamp, int64_t producer_id, int producer_epoch, int base_sequence, int leader_epoch,
 ) noexcept nogil:
-    """The header, with its checksum, in front of records that were just written: `filled` bytes in all."""
+    """Writes the header, with its checksum, before records that were just written; `filled` bytes in all."""
     store64(head + BASE_OFFSET, <uint64_t>base_offset)
     store32(head + BATCH_LENGTH, <uint32_t>(filled - LOG_OVERHEAD))
     store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
@@ -310,15 +310,16 @@ cdef void write_head(
 @cython.auto_pickle(False)
 @cython.final
 cdef class EncodedBatch:
-    """A whole batch as a ColumnEncoder made it, which nobody can have changed: `data`, and what is known of its records
-    without another look.
+    """A whole batch that a ColumnEncoder created and nothing has changed since: `data`, and facts about its records
+    that need no second check.
 
     `min_timestamp` and `max_timestamp` of its records in milliseconds; `record_bytes`, their bytes before compression,
-    or -1 where the header says other things than the records; `has_keys`: each of them has one.  A buffer of `data`.
+    or -1 if the header disagrees with the records; `has_keys`: each of them has a key. Supports the buffer protocol for
+    `data`.
     """
 
     def __init__(self):
-        raise TypeError("made by a ColumnEncoder")
+        raise TypeError("an EncodedBatch is created by a ColumnEncoder")
 
     def __len__(self):
         return len(self.data)
@@ -328,8 +329,8 @@ cdef class EncodedBatch:
 
     @staticmethod
     cdef EncodedBatch of_row(tuple row, int64_t now_ms, int64_t max_bytes):
-        """The plain batch of one record of the usual kind, as `encode_batch` makes it of `from_rows`; None where the
-        record is of another kind, or might take more than `max_bytes`."""
+        """Returns the uncompressed batch of one record of the usual kind, as `from_rows` and `encode_batch` create it;
+        None if the record is of another kind, or might take more than `max_bytes`."""
         cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
         cdef int64_t next_row = 0, filled = RECORDS
         encoder.held = []
@@ -348,18 +349,18 @@ cdef class ColumnEncoder:
     """Columns to be written: `timestamps` (int64), `keys` and `values` (None, or (offsets int32 or int64, data) or
     (offsets, data, bitmap)), `headers` (None, or (list offsets, keys, values)), `offsets` (None: consecutive).
 
-    Buffers are checked for their sizes once and read in place.  One thread at a time: a second one gets a
+    The sizes of the buffers are checked once; the buffers are read in place.  One thread at a time: a second one gets a
     RuntimeError.
     """
     cdef Encoder it
     cdef list held
     cdef readonly int64_t rows
-    # At most that many bytes do the records take; 0 where nobody counted.
+    # An upper bound of the records' bytes; 0 if it was not computed.
     cdef readonly int64_t bytes_bound
     cdef Block scratch, pieces, lists, names, contents
     cdef int busy
-    cdef bytes encoded  # the payload that `encode` gave last
-    cdef int64_t count  # of the rows that were written last
+    cdef bytes encoded  # the payload that `encode` returned last
+    cdef int64_t count  # rows that were written last
 
     def __dealloc__(self):
         free(self.scratch.at)
@@ -370,7 +371,7 @@ cdef class ColumnEncoder:
 
     def __init__(self, timestamps, keys=None, values=None, headers=None, offsets=None):
         if self.held is not None:
-            raise RuntimeError("a ColumnEncoder is made once")
+            raise RuntimeError("a ColumnEncoder cannot be initialized twice")
         self.held = []
         timestamps = np.ascontiguousarray(timestamps)
         self.it.timestamps = <const int64_t*><size_t>self.numbers(timestamps, np.int64)
@@ -378,7 +379,7 @@ cdef class ColumnEncoder:
         if offsets is not None:
             offsets = np.ascontiguousarray(offsets)
             if len(offsets) != self.rows:
-                raise IndexError("as many offsets as timestamps are wanted")
+                raise IndexError(f"found {len(offsets)} offsets, expected {self.rows}, one for each timestamp")
             self.it.offsets = <const int64_t*><size_t>self.numbers(offsets, np.int64)
         self.source(&self.it.key, keys, self.rows)
         self.source(&self.it.value, values, self.rows)
@@ -386,7 +387,7 @@ cdef class ColumnEncoder:
             lists, names, parts = headers
             lists = np.ascontiguousarray(lists)
             if len(lists) != self.rows + 1:
-                raise IndexError("one list offset more than timestamps is wanted")
+                raise IndexError(f"found {len(lists)} list offsets, expected {self.rows + 1}")
             if lists.dtype == np.int32:
                 self.it.narrow_lists = <const int32_t*><size_t>self.numbers(lists, np.int32)
             else:
@@ -400,9 +401,9 @@ cdef class ColumnEncoder:
         cdef size_t at
         array = np.ascontiguousarray(array)
         if array.dtype != dtype or array.ndim != 1:
-            raise TypeError(f"a one-dimensional array of {np.dtype(dtype).name} is wanted, not {array.dtype}")
+            raise TypeError(f"found an array of {array.dtype}, expected one dimension of {np.dtype(dtype).name}")
         self.held.append(array)
-        # Stays where it is as long as the array is held.
+        # The address stays valid as long as the array is held.
         open_octets(array, &view)
         at = <size_t>view.buf
         PyBuffer_Release(&view)
@@ -414,7 +415,7 @@ cdef class ColumnEncoder:
             return 0
         ends = np.ascontiguousarray(column[0])
         if len(ends) != rows + 1:
-            raise IndexError("one offset more than rows is wanted")
+            raise IndexError(f"found {len(ends)} offsets, expected {rows + 1}, one more than rows")
         if ends.dtype == np.int32:
             out.narrow = <const int32_t*><size_t>self.numbers(ends, np.int32)
         else:
@@ -427,23 +428,24 @@ cdef class ColumnEncoder:
             view = bytes_of(column[2])
             bits = np.frombuffer(view, np.uint8) if len(view) else np.zeros(0, np.uint8)
             if len(bits) < (rows + 7) >> 3:
-                raise IndexError("a bitmap is too short")
+                raise IndexError(f"bitmap: found {len(bits)} bytes, expected at least {(rows + 7) >> 3}")
             out.validity = <const uint8_t*><size_t>self.numbers(bits, np.uint8)
         return 0
 
     def offset_at(self, int64_t row):
-        """The explicit offset of a row, or None where offsets are consecutive."""
+        """Returns the explicit offset of a row, or None if offsets are consecutive."""
         if not 0 <= row < self.rows:
-            raise IndexError("no such row")
+            raise IndexError(f"row: found {row}, expected 0 to {self.rows - 1}")
         return None if self.it.offsets == NULL else self.it.offsets[row]
 
     @staticmethod
     def from_rows(records, int64_t now_ms):
-        """Of a list or tuple of records as `append_many` takes them, where each is of the usual kind: bytes or None, a
-        tuple (value, key, headers, timestamp) of exact types, with names of headers in ASCII, or a Record; None where
-        one is not, and somebody else has to say what it is.
+        """Creates an encoder of a list or tuple of records as `append_many` accepts them, if each is of the usual kind:
+        bytes or None, a tuple (value, key, headers, timestamp) of exact types, with header names in ASCII, or a Record.
+        Returns None otherwise; the caller's slower path handles such records.
 
-        A timestamp of None, and -1 of a Record, is `now_ms`.  What the rows hold is held, not copied.
+        A timestamp of None, or -1 in a Record, becomes `now_ms`. The encoder holds references to the rows' objects; it
+        copies nothing.
         """
         cdef ColumnEncoder encoder
         cdef tuple rows
@@ -461,7 +463,7 @@ cdef class ColumnEncoder:
         return encoder if encoder.take_rows(rows, now_ms) else None
 
     cdef bint take_rows(self, tuple rows, int64_t now_ms) except -1:
-        """Whether all of them are of the usual kind."""
+        """Returns whether all rows are of the usual kind."""
         cdef Py_ssize_t count = len(rows), row, given
         cdef Part* keys
         cdef Part* values
@@ -560,12 +562,13 @@ cdef class ColumnEncoder:
 
     @staticmethod
     def from_collected(Collected given not None, int64_t start=0, int64_t stop=-1):
-        """Of what a producer has collected, from one row to before another; nothing may be added to it any more."""
+        """Creates an encoder of a producer's collected records in [start, stop). Nothing may be added to `given`
+        afterwards."""
         cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
         if stop < 0:
             stop = given.rows
         if not 0 <= start <= stop <= given.rows:
-            raise IndexError("no such rows")
+            raise IndexError(f"rows: found {start} to {stop}, expected some of 0 to {given.rows}")
         encoder.held = [given]
         encoder.rows = stop - start
         encoder.bytes_bound = given.bytes
@@ -583,9 +586,9 @@ cdef class ColumnEncoder:
 
     @staticmethod
     def from_arrow(batch):
-        """Of anything with `__arrow_c_array__` whose columns are called timestamp (int64 or timestamp[ms]), and as
-        they are there key, value (binary, string, large or not), headers (list of key and value), offset (int64).
-        A column of another type is a TypeError."""
+        """Creates an encoder of an object with `__arrow_c_array__`. Its columns are timestamp (int64 or timestamp[ms])
+        and, optionally, key and value (binary, string, large or not), headers (list of key and value) and offset
+        (int64). A column of another type raises a TypeError."""
         cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
         cdef ArrowSchema* schema
         cdef ArrowArray* array
@@ -596,9 +599,9 @@ cdef class ColumnEncoder:
         schema = <ArrowSchema*>PyCapsule_GetPointer(schema_capsule_, "arrow_schema")
         array = <ArrowArray*>PyCapsule_GetPointer(array_capsule_, "arrow_array")
         if schema.format != b"+s":
-            raise TypeError("a struct of columns is wanted")
+            raise TypeError(f"found the Arrow format {schema.format.decode()!r}, expected a struct of columns")
         if array.null_count > 0:
-            raise TypeError("rows may not be null")
+            raise TypeError("the struct has null rows, which cannot be records")
         encoder.rows = array.length
         encoder.it.key.absent = encoder.it.value.absent = True
         for i in range(schema.n_children):
@@ -615,14 +618,14 @@ cdef class ColumnEncoder:
             elif name == "headers":
                 encoder.arrow_headers(entry, array.children[i], array.offset)
             else:
-                raise TypeError(f"no column {name!r} in a record")
+                raise TypeError(f"column {name!r} is not part of a record")
         if encoder.it.timestamps == NULL and encoder.rows > 0:
-            raise TypeError("a column timestamp is wanted")
+            raise TypeError("column 'timestamp' is missing")
         return encoder
 
     cdef const int64_t* arrow_numbers(self, ArrowSchema* schema, ArrowArray* array, int64_t shift) except? NULL:
         if schema.format != b"l" and not schema.format.startswith(b"tsm:"):
-            raise TypeError(f"column {schema.name.decode()!r} is no int64 or timestamp in milliseconds")
+            raise TypeError(f"column {schema.name.decode()!r} is neither int64 nor a timestamp in milliseconds")
         if array.null_count != 0 and array.buffers[0] != NULL:
             raise TypeError(f"column {schema.name.decode()!r} has nulls")
         return <const int64_t*>array.buffers[1] + array.offset + shift
@@ -664,11 +667,12 @@ cdef class ColumnEncoder:
         return 0
 
     def by_partition(self, partitions, StickyPartition sticky not None, available=None, wanted=None):
-        """An encoder for the rows of each partition that gets some, of a topic with so many: a dict by its number.
+        """Returns an encoder for the rows of each partition that gets some, as a dict by partition number.
 
-        `available` are those for rows without a key; by default all.  `wanted` is a column (int32) of the partitions
-        that rows ask for, negative where one does not; IndexError for one that there is not.  The rows of one partition
-        keep their order.  What they hold is held, not copied.
+        `partitions` is the topic's number of partitions. `available` are those that rows without a key may go to, by
+        default all. `wanted` is a column (int32) of the partitions that rows request, negative for none; a number that
+        the topic does not have raises an IndexError. The rows of one partition keep their order. The encoders hold
+        references to the rows' objects; they copy nothing.
         """
         cdef int32_t count = counted(partitions), number
         cdef Block plan
@@ -678,7 +682,7 @@ cdef class ColumnEncoder:
         cdef int64_t row, start
         cdef dict found = {}
         if self.it.offsets != NULL:
-            raise TypeError("rows with offsets of their own go to no partition")
+            raise TypeError("rows with explicit offsets cannot be distributed over partitions")
         memset(&plan, 0, sizeof(Block))
         claim(&self.busy, "ColumnEncoder")
         try:
@@ -697,7 +701,7 @@ cdef class ColumnEncoder:
                 number = numbers[row]
                 order[starts[number]] = row
                 starts[number] += 1
-            start = 0  # each of `starts` is by now where the next partition's rows begin
+            start = 0  # each of `starts` is now the start of the next partition's rows
             for number in range(count):
                 if starts[number] > start:
                     found[number] = self.of_rows(order + start, starts[number] - start)
@@ -708,7 +712,7 @@ cdef class ColumnEncoder:
             free(plan.at)
 
     cdef int choose(self, int32_t* numbers, int32_t count, StickyPartition sticky, available, wanted) except -1:
-        """The partition of each row."""
+        """Finds the partition of each row."""
         cdef const uint8_t* at = NULL
         cdef const int32_t* asked = NULL
         cdef int64_t row, size
@@ -716,7 +720,7 @@ cdef class ColumnEncoder:
         if wanted is not None:
             wanted = np.ascontiguousarray(wanted)
             if len(wanted) != self.rows:
-                raise IndexError("as many partitions as rows are wanted")
+                raise IndexError(f"found {len(wanted)} partitions, expected {self.rows}, one for each row")
             asked = <const int32_t*><size_t>self.numbers(wanted, np.int32)
         with nogil:
             for row in range(self.rows):
@@ -730,7 +734,7 @@ cdef class ColumnEncoder:
                     is_sticky = is_sticky or size < 0
                 elif numbers[row] >= count:
                     with gil:
-                        raise IndexError("no such partition")
+                        raise IndexError(f"partition {numbers[row]} does not exist; the topic has {count}")
         if is_sticky:
             for row in range(self.rows):
                 if numbers[row] < 0:
@@ -739,7 +743,7 @@ cdef class ColumnEncoder:
         return 0
 
     cdef ColumnEncoder of_rows(self, const int64_t* order, int64_t count):
-        """Of some of the rows; one that makes no sense stays so, and is told when it is written."""
+        """Creates an encoder of some of the rows. An invalid row stays invalid and is reported when it is written."""
         cdef ColumnEncoder made = ColumnEncoder.__new__(ColumnEncoder)
         cdef Part* keys
         cdef Part* values
@@ -787,7 +791,7 @@ cdef class ColumnEncoder:
         KL_ONCE(first)
         KL_ONCE(last)
         if first < 0 or last < first or last > self.it.header_count:
-            raise IndexError("a list of headers lies outside its column")
+            raise IndexError("a list of headers is outside its column")
         total = made.it.header_count + last - first
         if not reserve(&made.names, total * sizeof(Part)) or not reserve(&made.contents, total * sizeof(Part)):
             raise MemoryError
@@ -804,9 +808,10 @@ cdef class ColumnEncoder:
         self, int64_t start, int64_t stop, int64_t max_bytes, base_timestamp, base_offset, int64_t* filled,
         int64_t* next_row,
     ) except -1:
-        """Encodes into `scratch` behind the first `filled[0]` bytes; the verdict.  The caller has claimed it."""
+        """Encodes into `scratch` after the first `filled[0]` bytes and returns the verdict. The caller has claimed the
+        encoder."""
         cdef int verdict
-        self.encoded = None  # what is known of it is overwritten
+        self.encoded = None  # the facts about it are overwritten
         if max_bytes > INT32_MAX:
             max_bytes = INT32_MAX
         self.it.base_timestamp = self.it.timestamps[start] if base_timestamp is None else base_timestamp
@@ -827,17 +832,17 @@ cdef class ColumnEncoder:
 
     cdef int64_t bounded(self, int64_t start, int64_t stop) except -1:
         if start < 0:
-            raise IndexError("start is negative")
+            raise IndexError(f"start: found {start}, expected 0 or more")
         return self.rows if stop < 0 or stop > self.rows else stop
 
     def encode(self, int64_t start=0, int64_t stop=-1, int64_t max_bytes=INT32_MAX, *, base_timestamp=None,
                base_offset=None):
-        """A payload of rows from `start` on, of at most `max_bytes` but one row at least:
-        (payload, next row, base timestamp, max timestamp, verdict).
+        """Encodes rows from `start` on, of at most `max_bytes` but at least one row -> (payload, next row, base
+        timestamp, max timestamp, verdict).
 
-        The base timestamp is the first row's unless given; explicit offsets count from `base_offset` (the first
-        row's unless given).  A verdict other than OK names what is wrong with the row `next row`: BAD_TIMESTAMP,
-        BAD_OFFSET, BAD_COLUMN, TOO_LONG.
+        The base timestamp is the first row's unless given. Explicit offsets count from `base_offset` (the first row's
+        unless given). A verdict other than OK says why the row `next row` cannot be written: BAD_TIMESTAMP, BAD_OFFSET,
+        BAD_COLUMN, TOO_LONG.
         """
         cdef int64_t next_row = start
         cdef int64_t filled = 0
@@ -857,17 +862,19 @@ cdef class ColumnEncoder:
             kl_leave(&self.busy)
 
     def packed(self, bytes payload, bytes batch not None):
-        """The EncodedBatch of a `payload` that `encode` gave last, once it is packed and has its header: `batch`."""
+        """Returns the EncodedBatch of `payload`, which must be the last result of `encode`; `batch` is its compressed
+        batch with header."""
         claim(&self.busy, "ColumnEncoder")
         try:
             if payload is None or payload is not self.encoded:
-                raise ValueError("other rows were encoded meanwhile")
+                raise ValueError("other rows were encoded since: this payload is not the last result")
             return self.made_of(batch, PyBytes_GET_SIZE(payload), True)
         finally:
             kl_leave(&self.busy)
 
     cdef EncodedBatch made_of(self, bytes data, int64_t record_bytes, bint is_packed):
-        """The batch `data` of the rows that were written last, as far as its header says the same as they do."""
+        """Wraps `data`, a batch of the rows that were written last; the facts about the records are kept only if its
+        header agrees with them."""
         cdef EncodedBatch made = EncodedBatch.__new__(EncodedBatch)
         cdef const uint8_t* head = <const uint8_t*>PyBytes_AS_STRING(data)
         if (
@@ -891,12 +898,12 @@ cdef class ColumnEncoder:
         int attributes=0, log_append_time=None, int64_t producer_id=-1, int producer_epoch=-1, int base_sequence=-1,
         int leader_epoch=-1,
     ):
-        """An uncompressed batch with its header and CRC, of at most `max_bytes` but one row at least:
+        """Encodes an uncompressed batch with its header and CRC, of at most `max_bytes` but at least one row ->
         (EncodedBatch or None, next row, verdict).
 
-        More than eight parameters: they are the header's fields, by name.  `base_offset` is for consecutive offsets,
-        explicit ones name it themselves; `log_append_time` replaces the max timestamp; `attributes` are written as they
-        are.  Verdicts as in `encode`.
+        More than eight parameters: they are the header's fields, by name. `base_offset` is for consecutive offsets;
+        explicit offsets determine it themselves. `log_append_time` replaces the max timestamp; `attributes` are written
+        unchanged. Verdicts as in `encode`.
         """
         cdef int64_t next_row = start
         cdef int64_t filled = RECORDS

@@ -1,5 +1,5 @@
-# At most how many bytes come out of a whole compressed frame, by a look at its headers: a library's call for the
-# frame may then be given that much room.  Only the frames that Kafka's clients write are known; -1 for all others.
+# An upper bound of the bytes that a whole compressed frame gives, from its headers. A single library call can then
+# decompress the frame into that much room. Only the frames that Kafka's clients write are known; -1 for all others.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
@@ -11,11 +11,11 @@ cdef inline int64_t lz4_bytes_max(const uint8_t* at, int64_t size) noexcept nogi
     # Magic, version 1 with independent blocks and no checksums, 64 KiB blocks, and the check byte of these two.
     if size < 11 or memcmp(at, b"\x04\x22\x4d\x18\x60\x40\x82", 7) != 0:
         return -1
-    return 255 * size  # no byte of a block gives more
+    return 255 * size  # a byte of a block gives no more
 
 
 cdef inline int64_t zstd_bytes_max(const uint8_t* at, int64_t size) noexcept nogil:
-    """At most how many bytes come out of one whole frame that fills [at, at + size); -1 for anything else."""
+    """Returns an upper bound of the bytes that one whole frame in [at, at + size) gives; -1 for anything else."""
     cdef int64_t next_at, declared = -1
     cdef int64_t bytes_max = 0
     cdef int64_t block_bytes

@@ -1,4 +1,4 @@
-# One thread at a time: for objects whose memory one caller may move while another looks at it.
+# One thread at a time: for objects whose memory one caller may move while another reads it.
 cdef extern from *:
     """
     #if defined(_MSC_VER) && !defined(__clang__)
@@ -10,13 +10,13 @@ cdef extern from *:
       static inline void kl_leave(int *busy) { __atomic_store_n(busy, 0, __ATOMIC_RELEASE); }
     #endif
     """
-    # Whether nobody else was in; whoever entered leaves.
+    # Returns whether nobody else has entered; the caller that entered must leave.
     bint kl_enter(int* busy) noexcept nogil
     void kl_leave(int* busy) noexcept nogil
 
 
 cdef inline int claim(int* busy, str what) except -1:
-    """RuntimeError where another thread is at work; followed by `try: ... finally: kl_leave(busy)`."""
+    """Raises RuntimeError if another thread is active; to be followed by `try: ... finally: kl_leave(busy)`."""
     if not kl_enter(busy):
-        raise RuntimeError(f"another thread is at work in this {what}")
+        raise RuntimeError(f"another thread is using this {what}")
     return 0

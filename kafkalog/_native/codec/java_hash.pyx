@@ -1,21 +1,21 @@
-"""The order in which Java's hash maps (and one of Scala's) give their entries: Kafka writes checkpoints and snapshots
-in it.
+"""The iteration order of Java's hash maps (and one of Scala's): Kafka writes checkpoints and snapshots in it.
 
-A HashMap goes through its buckets in order, and through a bucket's chain in the order of arrival; the number of
-buckets grows with the map and never shrinks, so the order depends on how large the map once was.  `JavaHashMap` keeps
-that history.  Beyond eight colliding keys Java turns a chain into a red-black tree, puts a new entry behind its parent
-there and moves the root to the front; `_Bin` follows that for insertions, because the bytes of a snapshot show it.
-Removals from such a bin keep the order of the others; when the bin is a chain again is told by its length alone, and
-Java goes by the shape of its tree, which no file promises.
+A HashMap iterates over its buckets in order, and within a bucket in the order of insertion. The number of buckets grows
+with the map and never shrinks, so the order depends on how large the map once was; `JavaHashMap` keeps that history.
 
-Compiled, though no loop is hot: a producer joins the map in the middle of an append, where no signal handler may come
-between two steps.
+If more than eight keys collide, Java turns a bucket's chain into a red-black tree, inserts a new entry after its parent
+in the chain and moves the root to the front. `_Bin` follows that for insertions, because the bytes of a snapshot show
+it. Removals from such a bucket keep the order of the others. When the tree becomes a chain again is decided by its
+length alone; Java decides by the shape of its tree, which no file depends on.
+
+Compiled, though no loop is hot: a producer is added to the map in the middle of an append, where no signal handler may
+run between two steps.
 """
 
 import codecs
 from collections.abc import Mapping
 
-# Looked up here: Python may remember a codec whose first use an interrupt cut short as one that it does not know.
+# Looked up here: if a signal interrupts the first use of a codec, Python may remember it as unknown.
 _UTF_16 = codecs.lookup("utf-16-le")
 DEFAULT_CAPACITY = 16
 _TREEIFY_AT = 8
@@ -31,7 +31,7 @@ def _int32(value):
 
 
 def utf_16(text):
-    """The units of a String, two bytes each."""
+    """Returns the UTF-16 units of a Java String, two bytes each."""
     return _UTF_16.encode(text, "surrogatepass")[0]
 
 
@@ -60,18 +60,18 @@ def topic_partition_hash(key):
 
 
 def spread(value):
-    """HashMap.hash: the high bits take part, as 32 unsigned bits."""
+    """HashMap.hash: mixes in the high bits; returns 32 unsigned bits."""
     value &= 0xFFFFFFFF
     return value ^ (value >> 16)
 
 
 def table_size_for(capacity):
-    """The power of two that holds `capacity` buckets."""
+    """Returns the power of two that holds `capacity` buckets."""
     return 1 if capacity <= 1 else min(1 << (capacity - 1).bit_length(), _MAX_CAPACITY)
 
 
 class _InItsOwnOrder(dict):
-    """A dict whose lists follow its `__iter__`."""
+    """A dict whose keys(), values() and items() follow its `__iter__`."""
 
     __slots__ = ()
 
@@ -86,10 +86,10 @@ class _InItsOwnOrder(dict):
 
 
 class JavaHashMap(_InItsOwnOrder):
-    """A dict that iterates as java.util.HashMap does.  Look-ups and updates of known keys cost what a dict's cost.
+    """A dict that iterates as java.util.HashMap does. Look-ups, and updates of known keys, cost what a dict's cost.
 
-    `hash_of` is the key's hashCode.  `initial_capacity` is that of Java's constructor; `copy_of` is its copy
-    constructor.  Not thread-safe.
+    `hash_of` returns the key's hashCode. `initial_capacity` is that of Java's constructor; `copy_of` is its copy
+    constructor. Not thread-safe.
     """
 
     __slots__ = ("_bins", "_capacity", "_hash_of")
@@ -162,7 +162,7 @@ class JavaHashMap(_InItsOwnOrder):
             self[key] = value
 
     def clear(self):
-        """Empty it; the buckets stay as many as they are."""
+        """Removes all entries; the number of buckets stays the same."""
         super().clear()
         self._bins.clear()
 
@@ -173,7 +173,7 @@ class JavaHashMap(_InItsOwnOrder):
         if found is None:
             self._bins[index] = _Bin([(hashed, key)])
         elif found.add(hashed, key):
-            # The ninth in a chain makes a small table grow before anything is turned into a tree.
+            # The ninth entry of a chain makes a small table grow before anything is turned into a tree.
             if self._capacity < _MIN_TREEIFY_CAPACITY:
                 self._grow()
             else:
@@ -211,10 +211,10 @@ class JavaHashMap(_InItsOwnOrder):
 
 
 class JavaConcurrentHashMap(JavaHashMap):
-    """A dict that iterates as java.util.concurrent.ConcurrentHashMap does, of one thread.
+    """A dict that iterates as java.util.concurrent.ConcurrentHashMap does, if one thread uses it.
 
-    It grows one entry sooner than a HashMap, and growing turns parts of a chain around.  A chain that has become a tree
-    takes new entries at its front, whatever the tree looks like.
+    It grows one entry sooner than a HashMap, and growing reverses parts of a chain. A chain that has become a tree gets
+    new entries at its front, regardless of the tree's shape.
     """
 
     __slots__ = ()
@@ -228,7 +228,7 @@ class JavaConcurrentHashMap(JavaHashMap):
             dict.__setitem__(self, key, value)
 
     def _replaced(self, key):
-        """The eighth of a chain that gets another value is counted as a ninth that arrives."""
+        """Replacing the value of a chain's eighth entry counts as the arrival of a ninth."""
         found = self._bins[spread(self._hash_of(key)) & (self._capacity - 1)]
         if not found.is_tree and len(found.nodes) >= _TREEIFY_AT:
             if [node[1] for node in found.nodes].index(key) >= _TREEIFY_AT - 1:
@@ -250,7 +250,7 @@ class JavaConcurrentHashMap(JavaHashMap):
             self._grow()
 
     def _too_long(self, found):
-        """A small table grows instead, and not by one step."""
+        """Makes a small table grow instead of creating a tree, and by more than one step."""
         if self._capacity >= _MIN_TREEIFY_CAPACITY:
             found.is_tree = True
             return
@@ -274,7 +274,7 @@ class JavaConcurrentHashMap(JavaHashMap):
         self._bins = bins
 
     def _turned(self, nodes, bit):
-        run = len(nodes) - 1  # from here on all go the same way, and stay as they are
+        run = len(nodes) - 1  # from here on all entries go to the same side, and keep their order
         while run > 0 and nodes[run - 1][0] & bit == nodes[run][0] & bit:
             run -= 1
         sides = ([], [])
@@ -285,10 +285,10 @@ class JavaConcurrentHashMap(JavaHashMap):
 
 
 class AnyRefMap(_InItsOwnOrder):
-    """A dict that iterates as scala.collection.mutable.AnyRefMap (2.13) does; nothing is ever taken out of it.
+    """A dict that iterates as scala.collection.mutable.AnyRefMap (2.13) does; entries are never removed.
 
-    Kafka's ReplicaManager writes high watermarks in this order.  One table of open addresses: what finds its place
-    taken goes on by growing steps, so the order depends on the order of arrival.
+    Kafka's ReplicaManager writes high watermarks in this order. The map is one table with open addressing: an entry
+    whose slot is occupied probes on in growing steps, so the order depends on the order of arrival.
     """
 
     __slots__ = ("_hash_of",)
@@ -312,7 +312,7 @@ class AnyRefMap(_InItsOwnOrder):
                 yield entry[1]
 
     def _finished(self, key):
-        """The first half of MurmurHash3's end; 0 means an empty place."""
+        """The first half of MurmurHash3's finalizer; 0 is reserved for an empty slot."""
         value = spread(self._hash_of(key)) * 0x85EBCA6B & 0xFFFFFFFF
         return ((value ^ value >> 13) & 0x7FFFFFFF) or 0x41081989
 
@@ -328,7 +328,8 @@ def _place(table, entry):
 
 
 class _Bin:
-    """One bucket: (hash, key) in Java's chain order; a HashMap's that has become a tree has its shape, too."""
+    """One bucket: (hash, key) in Java's chain order. A HashMap's bucket that has become a tree has the tree's shape,
+    too."""
 
     __slots__ = ("is_tree", "nodes", "tree")
 
@@ -338,7 +339,7 @@ class _Bin:
         self.tree = None
 
     def add(self, hashed, key):
-        """True where the chain has become too long."""
+        """Adds an entry; returns True if the chain has become too long."""
         node = (hashed, key)
         if not self.is_tree:
             self.nodes.append(node)
@@ -362,7 +363,7 @@ class _Bin:
         self.nodes = [node for node in self.nodes if node[1] != key]
         if self.is_tree and len(self.nodes) <= _UNTREEIFY_AT:
             self.is_tree, self.tree = False, None
-        elif self.tree is not None:  # as good as Java's rebalancing for what follows; the chain itself is untouched
+        elif self.tree is not None:  # as good as Java's rebalancing for what follows; the chain does not change
             self._grow_tree()
 
     def _root_to_front(self):
@@ -373,7 +374,7 @@ class _Bin:
 
 
 class _Tree:
-    """A red-black tree by (hash as a signed int, key), in the shape of HashMap.TreeNode."""
+    """A red-black tree by (hash as a signed int, key), with the shape of HashMap.TreeNode."""
 
     __slots__ = ("left", "node", "parent", "red", "right", "root")
 
@@ -390,7 +391,7 @@ class _Tree:
         return self.node[self.root]
 
     def insert(self, node):
-        """Put a node in its place; its parent there (itself, if it is the first)."""
+        """Inserts a node and returns its parent there (itself, if it is the first)."""
         new = len(self.node)
         self.node.append(node)
         self.left.append(-1)
@@ -464,7 +465,7 @@ class _Tree:
 
 
 def hash_map_order(keys, hash_of, *, initial_capacity=DEFAULT_CAPACITY):
-    """The keys in the order of a HashMap into which they were put one after the other."""
+    """Returns the keys in the order of a HashMap into which they were inserted one after the other."""
     rows = list(dict.fromkeys(keys))
     capacity = table_size_for(initial_capacity)
     hashes = [spread(hash_of(key)) for key in rows]
@@ -473,7 +474,7 @@ def hash_map_order(keys, hash_of, *, initial_capacity=DEFAULT_CAPACITY):
         index = hashed & (capacity - 1)
         counts[index] = counts.get(index, 0) + 1
     if max(counts.values(), default=0) < _TREEIFY_AT:
-        # No bucket ever has so many that it is another thing than a list, and growing keeps the order of a list.
+        # No bucket ever has enough entries to become a tree, and growing keeps the order within a chain.
         while len(rows) > capacity * 3 // 4:
             capacity *= 2
         buckets = [hashed & (capacity - 1) for hashed in hashes]

@@ -1,21 +1,21 @@
-"""Fields of JSON objects to Arrow columns: one pass over a binary column that holds an object a row.
+"""Fields of JSON objects to Arrow columns: one pass over a binary column that has an object in each row.
 
-The schema guides the walk.  A field that it has goes to its column, whatever else there is is stepped over: it must be
-JSON, but nobody looks at what it says.  The keys of an object mostly come as they came in the object before, so the
-bytes from the end of one value to the begin of the next are held against those of last time, and only where they
-differ is a key read and looked up.
+The schema guides the walk. A field that the schema has goes to its column. Other fields are skipped: they must be valid
+JSON, but their content is ignored. The keys of an object mostly come in the order of the object before. So the bytes
+from the end of one value to the start of the next are compared with those of the last row, and a key is read and looked
+up only if they differ.
 
-A row is copied before it is looked at, with zeros behind it.  So nothing changes under the walk, and no step asks for
-the end: a zero is no JSON anywhere.  Each row is there in all columns or, where it is broken, in none; the last one of
-equal keys counts, as for Python's json.  Bad bytes give a verdict of `json_parts` and a position; this module raises
-nothing of the domain, opens nothing, and allocates in proportion to the bytes given.
+A row is copied before it is read, with zeros after it. So nothing changes under the walk, and no step tests for the
+end: a zero is never valid JSON. Each row is in all columns or, if it is broken, in none; the last of equal keys counts,
+as in Python's json. Bad bytes give a verdict of `json_parts` and a position. This module raises no domain error, opens
+nothing, and allocates in proportion to the bytes given.
 
-`odd_rows` asks for what Spark's from_json makes of the same bytes.  Most rows say that by themselves; a row that is not
-JSON to the letter, or of which Jackson makes something else than is written there, is marked, null in all columns, and
-left to the caller (`kafkalog/spark/from_json.py`).
+`odd_rows` requests what Spark's from_json makes of the same bytes. For most rows the result is the same. A row that is
+not strictly JSON, or that Jackson reads differently from what is written, is marked, null in all columns, and left to
+the caller (`kafkalog/spark/from_json.py`).
 
-Long, because the compiler
-inlines what fills the columns, and what walks and calls it, only within a module.
+The file is long because the code that fills the columns and the code that walks and calls it are inlined only within a
+module.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -49,7 +49,7 @@ from kafkalog._native.codec.utf8 cimport is_utf8
 import numpy as np
 
 cdef extern from "Python.h":
-    # Without an exception for what is too large: an infinity.
+    # A number that is too large gives an infinity, not an exception.
     double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0
 
 OK, NO_MEMORY, NO_OBJECT, ENDS_EARLY = parts.OK, parts.NO_MEMORY, parts.NO_OBJECT, parts.ENDS_EARLY
@@ -65,43 +65,43 @@ cdef enum Kind:
     INT64
     FLOAT64
     TEXT
-    RAW         # of any type: its bytes as text
+    RAW  # any type: its bytes as text
     TIME
     DECIMAL
     OBJECT
     ARRAY
 
 cdef enum:
-    # A schema is not deeper.
+    # The largest depth of a schema.
     LEVELS_MAX = 64
-    # Keys of an object that are expected, and the bytes that are remembered of each.
+    # The number of expected keys of an object, and the bytes that are kept of each.
     EXPECTED_MAX = 1024
     EXPECTED_BYTES = 56
     # Jackson refuses longer numbers and texts.
     NUMBER_BYTES_MAX = 1000
     NAME_BYTES_MAX = 50_000
     TEXT_BYTES_MAX = 20_000_000
-    # So many keys may be missing before one is looked up.
+    # This many expected keys may be missing before the next one is looked up.
     AHEAD = 3
     NO_CHILD = -1
     OBJECT_ENDS = -2
-    # Digits that decide what the nearest double is.
+    # The digits that decide which double is nearest.
     DOUBLE_DIGITS = 780
     DOUBLE_TEXT = 820
 
-# What was between two values, the key with it, and which child the key is.
+# The bytes between two values, including the key, and which child the key is.
 cdef struct Expected:
     uint8_t[EXPECTED_BYTES] text
     int32_t size
     int32_t child
 
-# A column on its way, and its place in the schema.  Children lie side by side.
+# A column in progress, and its place in the schema. Children are next to each other.
 cdef struct Node:
     int kind
     int64_t per_second      # of a TIME
     int scale               # of a DECIMAL
     int precision
-    bint is_loose           # a TEXT that takes any JSON
+    bint is_loose  # a TEXT that accepts any JSON
     int32_t parent
     int32_t first_child
     int32_t children
@@ -118,7 +118,7 @@ cdef struct Node:
     Block data
     Block expected
     int32_t expected_count
-    # The first value that is none of the type.
+    # The first value that does not have the type.
     int bad_verdict
     int64_t bad_row
     int64_t bad_at
@@ -130,16 +130,16 @@ cdef struct Walk:
     const uint64_t* powers
     Block copy
     Block key
-    int64_t bad             # nodes that have a bad value in this row
-    bint is_odd             # Jackson makes something else of this row
-    bint is_twice           # a key came again
+    int64_t bad  # nodes that have a bad value in this row
+    bint is_odd  # Jackson reads this row differently
+    bint is_twice  # a key occurs twice
 
 
 # --- room ---------------------------------------------------------------------------------------------------
 
 
 cdef inline int width_of(int kind) noexcept nogil:
-    """Bytes of a cell; 0 for an object, which has none, and for bits."""
+    """Returns the bytes of a cell; 0 for an object, which has no cells, and for bits."""
     if kind == BOOL or kind == OBJECT:
         return 0
     if kind == INT32 or kind == TEXT or kind == RAW or kind == ARRAY:
@@ -187,7 +187,7 @@ cdef bint put_null(Walk* it, Node* node) noexcept nogil:
 
 
 cdef void cut(Walk* it, Node* node, int64_t rows) noexcept nogil:
-    """Takes back what a column and those below it have from a row on."""
+    """Removes the rows from `rows` on from a column and its descendants."""
     cdef int64_t row
     cdef int32_t i
     if node.kind == OBJECT:
@@ -213,7 +213,7 @@ cdef void cut(Walk* it, Node* node, int64_t rows) noexcept nogil:
 
 
 cdef const uint8_t* put_other(Walk* it, Node* node, const uint8_t* p, int verdict) noexcept nogil:
-    """null, or what is no value of the node's type: null too, and noted down."""
+    """Adds a null: for null itself, or for a value of another type, which is noted as the bad value."""
     cdef const uint8_t* start = p
     if not has_room(node):
         return fail(&it.scan, parts.NO_MEMORY, p)
@@ -224,7 +224,7 @@ cdef const uint8_t* put_other(Walk* it, Node* node, const uint8_t* p, int verdic
         node.bad_row, node.bad_verdict = node.rows, verdict
         node.bad_at, node.bad_size = start - it.scan.start, p - start
         it.bad += 1
-        # One bad item ends an array of Spark's.
+        # One bad item ends an array in Spark.
         it.is_odd = it.is_odd or verdict == parts.LONE_SURROGATE or it.nodes[node.parent].kind == ARRAY
     if not put_null(it, node):
         return fail(&it.scan, parts.NO_MEMORY, p)
@@ -273,7 +273,7 @@ cdef inline const uint8_t* put_whole(Walk* it, Node* node, const uint8_t* p) noe
 
 
 cdef double double_of_many(const uint8_t* p, const uint8_t* end, int64_t exponent) noexcept with gil:
-    """The double nearest to a number of more digits than a shorter way is sure of: Python's own way."""
+    """Returns the double nearest to a number with more digits than the fast path can decide, by Python's algorithm."""
     cdef char[DOUBLE_TEXT] text
     cdef int64_t power = exponent
     cdef int taken = 0
@@ -292,7 +292,7 @@ cdef double double_of_many(const uint8_t* p, const uint8_t* end, int64_t exponen
         p += 1
     if taken == 0:
         return 0.0
-    if is_more:  # a digit behind all of those: it cannot be a tie
+    if is_more:  # a further nonzero digit: it cannot be a tie
         text[taken] = c'1'
         taken += 1
         power -= 1
@@ -311,7 +311,7 @@ cdef inline const uint8_t* put_double(Walk* it, Node* node, const uint8_t* p) no
             p, value = start + 3, NAN
         else:
             p = start + (start[0] == c'-')
-            if start[0] == c'"':  # "NaN" is one, "-INF" too
+            if start[0] == c'"':  # Jackson accepts "NaN", "-INF" and similar texts
                 it.is_odd = it.is_odd or start[1] in (c'N', c'I', c'+', c'-', c'\\')
             if not (kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity")):
                 return put_other(it, node, start, parts.WRONG_TYPE)
@@ -338,7 +338,7 @@ cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noex
     cdef bint is_lone = False
     if p[0] != c'"':
         return put_loose(it, node, p) if node.is_loose else put_other(it, node, p, parts.WRONG_TYPE)
-    # No text is longer than its JSON; a block may go SLACK bytes further.
+    # A text is never longer than its JSON; copying a block may go SLACK bytes further.
     if not reserve(&node.data, node.filled + (it.scan.end - p) + SLACK):
         return fail(&it.scan, parts.NO_MEMORY, p)
     to = node.data.at + node.filled
@@ -359,8 +359,8 @@ cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noex
 
 
 cdef const uint8_t* put_loose(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
-    """Any JSON as text, without blanks.  Jackson writes fractions, escapes and what UTF-16 has no single number for in
-    its own way."""
+    """Adds any JSON as text, without blanks. Jackson has its own format for fractions, escapes, and characters outside
+    the BMP."""
     cdef const uint8_t* at = p
     cdef uint8_t* to
     cdef bint in_text = False
@@ -381,7 +381,7 @@ cdef const uint8_t* put_loose(Walk* it, Node* node, const uint8_t* p) noexcept n
             at += 1
             continue
         elif at[0] == c'.' or at[0] | 0x20 == c'e' or at[0] == c'-' or at[0] == c'N' or at[0] == c'I':
-            # The e of true and false is behind a letter.
+            # The e of true and false follows a letter.
             it.is_odd = it.is_odd or (
                 at[1] == c'0' if at[0] == c'-' else at[0] | 0x20 != c'e' or is_digit((at - 1)[0])
             )
@@ -452,7 +452,8 @@ cdef const uint8_t* put_time(Walk* it, Node* node, const uint8_t* p) noexcept no
 
 
 cdef const uint8_t* put_decimal(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
-    """A number, or a text that is one: many write amounts so, that nobody makes doubles of them."""
+    """A number, or a text that is one: many programs write amounts as text, so that no reader turns them into
+    doubles."""
     cdef const uint8_t* start = p
     cdef const uint8_t* end
     cdef Number number
@@ -494,7 +495,7 @@ cdef const uint8_t* put_array(Walk* it, Node* node, const uint8_t* p) noexcept n
 
 
 cdef inline const uint8_t* put_value(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
-    """Adds the value at `p` to a column; past it."""
+    """Adds the value at `p` to a column and returns the position after it."""
     if not has_room(node):
         return fail(&it.scan, parts.NO_MEMORY, p)
     if node.kind == TEXT:
@@ -539,7 +540,7 @@ cdef int32_t child_of(const Node* nodes, const Node* node, const uint8_t* name, 
 
 
 cdef bint learn(Node* node, int32_t number, const uint8_t* text, int64_t size, int32_t child) noexcept nogil:
-    """Expects these bytes as the `number`-th key next time; False when memory ends."""
+    """Stores these bytes as the `number`-th expected key; returns False if memory runs out."""
     cdef Expected* place
     if number >= EXPECTED_MAX:
         return True
@@ -558,7 +559,7 @@ cdef bint learn(Node* node, int32_t number, const uint8_t* text, int64_t size, i
 cdef const uint8_t* next_key(
     Walk* it, Node* node, const uint8_t* p, int32_t number, int32_t* child
 ) noexcept nogil:
-    """From behind a value, or an object's brace, to the next value."""
+    """Goes from the end of a value, or from an object's brace, to the next value."""
     cdef const uint8_t* start = p
     cdef const uint8_t* quote
     cdef const uint8_t* name
@@ -590,7 +591,7 @@ cdef const uint8_t* next_key(
             return NULL
     if high and not is_utf8(name, filled - name):
         return fail(&it.scan, parts.BAD_TEXT, quote)
-    # No column has a name with half of a pair in it.
+    # No column's name contains half of a surrogate pair.
     child[0] = NO_CHILD if is_lone else child_of(it.nodes, node, name, filled - name)
     p = skip_blanks(p + 1)
     if p[0] != c':':
@@ -602,9 +603,9 @@ cdef const uint8_t* next_key(
 
 
 cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
-    """From behind an object's opening brace to behind the closing one; a row more in each of the children.
+    """Goes from after an object's opening brace to after the closing one, and adds a row to each child.
 
-    Where it fails some of them have it, and `cut` takes it back.
+    On failure some children have the row already; `cut` removes it.
     """
     cdef Node* children = it.nodes + node.first_child
     cdef Expected* expected
@@ -620,11 +621,11 @@ cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept 
             for i in range(min(node.expected_count - number, AHEAD)):
                 if expected.size and kl_is_same(p, expected.text, expected.size):
                     child = expected.child
-                    p = skip_blanks(p + expected.size)  # there may be more of them now
+                    p = skip_blanks(p + expected.size)  # there may be more blanks than last time
                     number += i
                     break
                 if number == 0:
-                    break  # the first one has no comma before it
+                    break  # the first key has no comma before it
                 expected += 1
         if child == OBJECT_ENDS:
             p = next_key(it, node, p, number, &child)
@@ -687,7 +688,7 @@ cdef const uint8_t* put_row(Walk* it, const uint8_t* at, int64_t size) noexcept 
 
 
 cdef int32_t first_bad(const Node* nodes, int32_t count) noexcept nogil:
-    """The node whose bad value comes first in the row."""
+    """Returns the node whose bad value comes first in the row."""
     cdef int32_t i, found = -1
     for i in range(count):
         if nodes[i].bad_row >= 0 and (found < 0 or nodes[i].bad_at < nodes[found].bad_at):
@@ -696,7 +697,7 @@ cdef int32_t first_bad(const Node* nodes, int32_t count) noexcept nogil:
 
 
 cdef bint is_too_long(const uint8_t* at, int64_t size) noexcept nogil:
-    """Whether Jackson may refuse a number, a key or a text for its length."""
+    """Returns whether Jackson may refuse a number, a key or a text because of its length."""
     cdef int64_t i = NUMBER_BYTES_MAX, begin = 0, end = 0
     cdef const void* quote
     if size > TEXT_BYTES_MAX:
@@ -708,7 +709,7 @@ cdef bint is_too_long(const uint8_t* at, int64_t size) noexcept nogil:
         begin, end = end, <const uint8_t*>quote - at + 1
         if end - begin > NAME_BYTES_MAX:
             return True
-    while i < size:  # such a number is at one of these bytes
+    while i < size:  # a number this long includes one of these bytes
         begin = end = i
         while end < size and is_of_number(at[end]):
             end += 1
@@ -727,7 +728,7 @@ cdef inline bint is_of_number(uint8_t byte) noexcept nogil:
 cdef bint is_taken(
     Walk* it, int32_t count, const uint8_t* at, int64_t size, bint null_errors, uint8_t* odd
 ) noexcept nogil:
-    """Adds a row; False where it is to be told of, by the verdict.  An odd one is marked, and nulls are added."""
+    """Adds a row; returns False if its verdict is to be reported. An odd row is marked, and nulls are added."""
     cdef int64_t row = it.nodes[0].rows
     cdef int32_t i
     cdef bint is_whole
@@ -740,7 +741,7 @@ cdef bint is_taken(
             return False
         return True
     is_whole = put_row(it, at, size) != NULL
-    # Of a key that came again, Spark keeps the value that is one of the type.
+    # If a key occurs twice, Spark keeps the value that has the type.
     if odd != NULL and not (is_whole and not it.is_odd and not (it.is_twice and it.bad)):
         is_whole, odd[0] = False, 1
     if not is_whole:
@@ -768,14 +769,14 @@ cdef dict PER_SECOND = {"s": 1, "m": 1000, "u": 1_000_000, "n": 1_000_000_000}
 
 
 def _powers():
-    """The first 128 bits of 5^q, rounded down, and of the fractions up: what kl_nearest_double wants."""
+    """Returns the first 128 bits of 5^q, rounded down, or up for negative q: the table for kl_nearest_double."""
     found = np.empty((parts.LARGEST_POWER - parts.LEAST_POWER + 1, 2), np.uint64)
     for q in range(parts.LEAST_POWER, parts.LARGEST_POWER + 1):
         five = 5 ** abs(q)
         if q >= 0:
             bits = (five << 128) >> five.bit_length()
         else:
-            zeros = (five - 1).bit_length()  # the least power of two that is no less
+            zeros = (five - 1).bit_length()  # the least power of two that is not smaller
             bits = (1 << (zeros + 127 if q >= -27 else 2 * zeros + 128)) // five + 1
             bits >>= max(0, bits.bit_length() - 128)
         found[q - parts.LEAST_POWER, 0] = bits >> 64
@@ -789,13 +790,14 @@ cdef object POWERS = _powers()
 @cython.auto_pickle(False)
 @cython.final
 cdef class JsonSchema:
-    """What is taken of each object: `fields` are (name, format, children), the format as in Arrow's C data interface,
-    or "json" for the text of whatever is there, "loose" for a text, or else the JSON that is there without blanks.
+    """The fields that are read from each object. `fields` are (name, format, children), with the format as in Arrow's C
+    data interface, or "json" for the text of any value, or "loose" for a text, or for other JSON its text without
+    blanks.
 
-    Formats: b i l g u +s +l, tss: tsm: tsu: tsn: with a zone, d:precision,scale.  ValueError for others, for a name
-    that is there twice, and for more than 64 levels.  Immutable; any number of threads may use one.
+    Formats: b i l g u +s +l, tss: tsm: tsu: tsn: with a zone, d:precision,scale. Raises ValueError for other formats,
+    for a duplicate name, and for more than 64 levels. Immutable; any number of threads may use one.
     """
-    cdef Block nodes    # as they are before the first row
+    cdef Block nodes  # as they are before the first row
     cdef int32_t count
     cdef list names, formats, held
 
@@ -804,7 +806,7 @@ cdef class JsonSchema:
 
     def __init__(self, fields):
         if self.names is not None:
-            raise RuntimeError("a JsonSchema is made once")
+            raise RuntimeError("a JsonSchema cannot be initialized twice")
         self.names, self.formats, self.held = [], [], []
         self.add("", "+s", -1)
         self.add_children(0, tuple(fields), 1)
@@ -827,9 +829,9 @@ cdef class JsonSchema:
             node.kind = DECIMAL
             node.precision, node.scale = map(int, format[2:].split(","))
             if not (1 <= node.precision <= 38 and 0 <= node.scale <= node.precision):
-                raise ValueError(f"no decimal of 128 bits: {format}")
+                raise ValueError(f"{format!r} is not a decimal of 128 bits")
         else:
-            raise ValueError(f"no format that JSON is read as: {format}")
+            raise ValueError(f"{format!r} is not a format that JSON can be read as")
         self.names.append(name)
         self.formats.append("u" if format in ("json", "loose") else format)
         self.held.append(encoded)
@@ -841,14 +843,14 @@ cdef class JsonSchema:
         cdef int32_t first = self.count
         cdef int32_t i
         if level > LEVELS_MAX:
-            raise ValueError(f"more than {LEVELS_MAX} levels")
+            raise ValueError(f"fields: found more than {LEVELS_MAX} levels of nesting")
         if node.kind == ARRAY and len(fields) != 1:
-            raise ValueError("an array has one child")
+            raise ValueError(f"an array has one child; found {len(fields)}")
         if fields and node.kind != ARRAY and node.kind != OBJECT:
             raise ValueError("only objects and arrays have children")
         for name, format, _ in fields:
             self.add(name, format, parent)
-        node = <Node*>self.nodes.at + parent  # it may have moved
+        node = <Node*>self.nodes.at + parent  # `add` may have moved the nodes
         node.first_child, node.children = first, self.count - first
         if node.kind == OBJECT:
             self.sort(node)
@@ -857,7 +859,7 @@ cdef class JsonSchema:
         return 0
 
     cdef int sort(self, Node* node) except -1:
-        """Gives an object the places of its children by the hashes of their names."""
+        """Builds an object's table of children by the hashes of their names."""
         cdef Node* nodes = <Node*>self.nodes.at
         cdef const Node* child
         cdef int32_t i
@@ -871,7 +873,7 @@ cdef class JsonSchema:
         for i in range(node.children):
             child = nodes + node.first_child + i
             if child_of(nodes, node, child.name, child.name_size) >= 0:
-                raise ValueError(f"a name that is there twice: {self.names[node.first_child + i]}")
+                raise ValueError(f"two fields are named {self.names[node.first_child + i]!r}")
             slot = hash_of(child.name, child.name_size) & node.slots_mask
             while slots[slot] >= 0:
                 slot = (slot + 1) & node.slots_mask
@@ -879,10 +881,10 @@ cdef class JsonSchema:
         return 0
 
     def path(self, int32_t number):
-        """A node as "user.tags[]"; "" for the whole value."""
+        """Returns a node's path, such as "user.tags[]"; "" for the whole value."""
         cdef const Node* nodes = <const Node*>self.nodes.at
         if not 0 <= number < self.count:
-            raise IndexError("no such node")
+            raise IndexError(f"node: found {number}, expected 0 to {self.count - 1}")
         if number == 0:
             return ""
         before = self.path(nodes[number].parent)
@@ -893,14 +895,17 @@ cdef class JsonSchema:
     def columns(
         self, data, offsets, validity=None, int64_t first_row=0, *, bint null_errors=False, uint8_t[::1] odd_rows=None
     ):
-        """(RecordColumns, OK, -1, -1, 0, 0), or (None, verdict, row, position, size, node) of the first bad row.
+        """Returns (RecordColumns, OK, -1, -1, 0, 0), or (None, verdict, row, position, size, node) of the first bad
+        row.
 
-        `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an
-        Arrow binary column whose first row is `first_row` of the bitmap; null rows are null in all columns.  The
-        position is in the row's bytes; `size` are those of a value that is none of its type, and `node` is for `path`.
-        `null_errors`: such a value is null, and so is all of a row that is no JSON object.  `odd_rows`, a zero for each
-        row, does that too, and gets a one for each row that is another one to Spark's from_json; it is null in all
-        columns.  IndexError where an offset lies outside of the data, the bitmap is too short, or there are more rows.
+        `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an Arrow
+        binary column whose first row is bit `first_row` of the bitmap; null rows are null in all columns. `position` is
+        in the row's bytes; `size` is the size of a value that does not have its type, and `node` is for `path`.
+
+        `null_errors`: such a value becomes null, and a row that is not a JSON object becomes null in all columns.
+        `odd_rows`, a zero for each row, has the same effect; in addition, it gets a one for each row that Spark's
+        from_json reads differently, which is null in all columns. Raises IndexError if an offset is outside the data,
+        the bitmap is too short, or there are more rows than `odd_rows` has.
         """
         cdef Py_buffer data_view, offsets_view, bits_view
         cdef Walk it
@@ -922,7 +927,7 @@ cdef class JsonSchema:
                 bits = <const uint8_t*>bits_view.buf
                 if odd_rows is not None and rows:
                     if odd_rows.shape[0] < rows:
-                        raise IndexError("there are more rows than odd_rows has")
+                        raise IndexError(f"odd_rows: found {odd_rows.shape[0]} bytes, expected {rows}")
                     null_errors, odd = True, &odd_rows[0]
                 it.nodes = self.fresh(rows)
                 ends = <const int32_t*>offsets_view.buf
@@ -948,7 +953,7 @@ cdef class JsonSchema:
                             break
                         row += 1
                 if not inside:
-                    raise IndexError("an offset lies outside of the column's data")
+                    raise IndexError("an offset is outside the column's data")
                 if good:
                     return RecordColumns(self.hand_out(it.nodes, 0)), parts.OK, -1, -1, 0, 0
                 if it.scan.verdict == parts.NO_MEMORY:
@@ -968,7 +973,7 @@ cdef class JsonSchema:
             PyBuffer_Release(&data_view)
 
     cdef Node* fresh(self, int64_t rows) except NULL:
-        """Nodes to fill, with room for so many rows where each has one value."""
+        """Returns nodes to fill, with room for `rows` rows wherever each row has one value."""
         cdef Block copy
         cdef Node* nodes
         cdef int32_t i
@@ -979,7 +984,7 @@ cdef class JsonSchema:
         nodes = <Node*>copy.at
         for i in range(self.count):
             if i and (nodes[nodes[i].parent].kind == ARRAY or nodes[nodes[i].parent].room == 0):
-                continue  # as many as the arrays have: room is made on the way
+                continue  # arrays have any number of items: room is reserved during the walk
             if not make_room(nodes + i, max(rows, <int64_t>1)):
                 self.drop(nodes)
                 raise MemoryError
@@ -1012,6 +1017,6 @@ cdef class JsonSchema:
             buffers.append(taken_memory(&node.cells, width_of(node.kind) * rows))
         children = [self.hand_out(nodes, node.first_child + i) for i in range(node.children)]
         if number == 0:
-            # A record batch has no nulls of its own: those are in each of its columns.
+            # A record batch has no nulls; each of its columns has them.
             return Column("", "+s", rows, 0, [None], children, False)
         return Column(self.names[number], self.formats[number], rows, node.nulls, buffers, children, True)

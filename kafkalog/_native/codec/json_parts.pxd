@@ -1,6 +1,6 @@
-# The parts of a JSON text that are read without a look around: blanks, numbers, four hex digits, times, decimals.
-# Each takes a pointer into bytes that have SCAN_SLACK zeros behind them, so that none asks where they end; what it
-# gives back is where the part ends, NULL for what is none, or a verdict.  The walk over a text, which knows schemas and
+# The parts of a JSON text that are read without context: blanks, numbers, four hex digits, times, decimals. Each
+# function accepts a pointer into bytes that have SCAN_SLACK zeros after them, so that none tests for the end. It
+# returns where the part ends, NULL if it is invalid, or a verdict. The walk over a text, which knows schemas and
 # columns, is `json_columns`.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -18,35 +18,35 @@ cdef extern from "json_scan.h" nogil:
 
 cdef enum Verdict:
     OK = 0
-    # Of a value as a whole.
+    # The value as a whole.
     NO_MEMORY = 1
-    NO_OBJECT = 2       # it begins with something else
+    NO_OBJECT = 2  # it begins with something else
     ENDS_EARLY = 3
-    BAD_BYTE = 4        # no JSON has this byte here
-    BAD_TEXT = 5        # a text that is no UTF-8
+    BAD_BYTE = 4  # no JSON has this byte here
+    BAD_TEXT = 5  # a text that is not UTF-8
     BAD_ESCAPE = 6
     TOO_DEEP = 7
-    BYTES_LEFT = 8      # behind the object
-    # Of one field.
+    BYTES_LEFT = 8  # after the object
+    # One field.
     WRONG_TYPE = 9
     OUT_OF_RANGE = 10
-    HAS_FRACTION = 11   # or an exponent, where a whole number is wanted
+    HAS_FRACTION = 11  # or an exponent, although the type is a whole number
     BAD_TIME = 12
-    TOO_FINE = 13       # digits that the type has no place for
+    TOO_FINE = 13  # more digits than the type can hold
     LONE_SURROGATE = 14
     FIRST_OF_FIELD = 9
 
 cdef enum:
-    # So many significant digits fit into 64 bits.
+    # This many significant digits fit into 64 bits.
     DIGITS_MAX = 19
 
 cdef struct Number:
-    uint64_t digits     # the first DIGITS_MAX significant ones
-    int64_t power       # of ten, by which they are multiplied
-    int64_t exponent    # as it is written
+    uint64_t digits  # the first DIGITS_MAX significant ones
+    int64_t power  # the power of ten by which they are multiplied
+    int64_t exponent  # as it is written
     bint negative
-    bint is_whole       # neither a point nor an exponent
-    bint is_cut         # there are more digits, and not all of them zeros
+    bint is_whole  # neither a point nor an exponent
+    bint is_cut  # there are more digits, and not all of them are zeros
 
 
 cdef inline const uint8_t* skip_blanks(const uint8_t* p) noexcept nogil:
@@ -60,7 +60,7 @@ cdef inline bint is_digit(uint8_t seen) noexcept nogil:
 
 
 cdef inline const uint8_t* read_digits(const uint8_t* p, uint64_t* value) noexcept nogil:
-    """Past digits; `value` has them behind its own, and is noise where they are too many."""
+    """Skips digits and appends them to `value`, which overflows if there are too many."""
     while kl_eight_digits(p, value):
         p += 8
     while is_digit(p[0]):
@@ -70,7 +70,7 @@ cdef inline const uint8_t* read_digits(const uint8_t* p, uint64_t* value) noexce
 
 
 cdef inline const uint8_t* read_number(const uint8_t* p, Number* out) noexcept nogil:
-    """Past a number of JSON."""
+    """Skips a JSON number and fills `out`."""
     cdef const uint8_t* first
     cdef const uint8_t* mark
     cdef int64_t count
@@ -124,7 +124,8 @@ cdef inline const uint8_t* read_number(const uint8_t* p, Number* out) noexcept n
 
 
 cdef inline void take_first_digits(const uint8_t* p, const uint8_t* end, Number* out) noexcept nogil:
-    """`digits` and `power` of a number whose digits are many, from [p, end), which has a point at most."""
+    """Sets `digits` and `power` of a number with many digits, from [p, end), which contains no character but digits and
+    a point."""
     cdef int taken = 0
     cdef bint in_fraction = False
     out.digits, out.power = 0, out.exponent
@@ -143,7 +144,7 @@ cdef inline void take_first_digits(const uint8_t* p, const uint8_t* end, Number*
 
 
 cdef inline int32_t read_hex4(const uint8_t* p) noexcept nogil:
-    """The number of four hex digits, or -1."""
+    """Returns the number of four hex digits, or -1."""
     cdef int32_t found = 0
     cdef int i
     cdef uint8_t seen
@@ -159,12 +160,12 @@ cdef inline int32_t read_hex4(const uint8_t* p) noexcept nogil:
 
 
 cdef inline int two_digits(const uint8_t* p) noexcept nogil:
-    """Their number, or a large one."""
+    """Returns their number, or 1000 if they are not digits."""
     return 10 * (p[0] - c'0') + p[1] - c'0' if is_digit(p[0]) and is_digit(p[1]) else 1000
 
 
 cdef inline int64_t days_of(int64_t year, int64_t month, int64_t day) noexcept nogil:
-    """Days since 1970 of a date of the Gregorian calendar, from the year 0 on."""
+    """Returns the days since 1970 of a date of the Gregorian calendar, from the year 0 on."""
     cdef int64_t era, of_era
     year -= month <= 2
     era = (year if year >= 0 else year - 399) // 400
@@ -182,7 +183,7 @@ cdef inline int days_in(int year, int month) noexcept nogil:
 
 
 cdef inline int read_time(const uint8_t* p, const uint8_t* end, int64_t per_second, int64_t* out) noexcept nogil:
-    """An ISO 8601 time of [p, end), in so many parts of a second since 1970; UTC where it names no zone.
+    """Reads the ISO 8601 time in [p, end) as a number of 1/`per_second` seconds since 1970; UTC if it names no zone.
 
     2026-03-01, with T or a blank and 12:30, 12:30:05 or 12:30:05.123456789, and Z, +02:00, +0200 or +02.
     """
@@ -239,7 +240,7 @@ cdef inline int read_time(const uint8_t* p, const uint8_t* end, int64_t per_seco
 
 
 cdef inline bint times_ten(uint32_t* limbs, uint32_t more) noexcept nogil:
-    """A number of 128 bits, low limb first, times ten and `more`; False where it does not fit."""
+    """Multiplies a number of 128 bits, low limb first, by ten and adds `more`; returns False if it does not fit."""
     cdef uint64_t carry = more
     cdef int i
     for i in range(4):
@@ -250,7 +251,7 @@ cdef inline bint times_ten(uint32_t* limbs, uint32_t more) noexcept nogil:
 
 
 cdef inline uint32_t by_ten(uint32_t* limbs) noexcept nogil:
-    """The number becomes its tenth; what is left."""
+    """Divides the number by ten and returns the remainder."""
     cdef uint64_t left = 0
     cdef int i
     for i in range(3, -1, -1):
@@ -263,7 +264,7 @@ cdef inline uint32_t by_ten(uint32_t* limbs) noexcept nogil:
 cdef inline int to_decimal(
     const uint8_t* p, const Number* number, int scale, int precision, uint64_t* out
 ) noexcept nogil:
-    """The number that begins at `p` and was read, as a decimal of 128 bits."""
+    """Converts the number that begins at `p` and was read before to a decimal of 128 bits."""
     cdef uint32_t[4] limbs
     cdef uint32_t[4] limit
     cdef int64_t shift = scale + number.exponent

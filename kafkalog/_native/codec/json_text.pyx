@@ -1,8 +1,8 @@
-"""A column of bytes as fields of JSON objects: `"name":"text"`, `"name":null`, or `"name_base64":"..."`.
+"""Converts a column of bytes to fields of JSON objects: `"name":"text"`, `"name":null`, or `"name_base64":"..."`.
 
-Columns in, columns out, both in Arrow's layout; what stands around the fields is the caller's.  Loops run without the
-GIL.  Every offset of a column is held against its data before it is used, for a buffer may change while it is looked
-at: then some text comes out, but nothing beyond the data is read.
+Columns in, columns out, both in Arrow's layout; the caller writes the text around the fields. Loops run without the
+GIL. Every offset of a column is checked against its data before it is used, because a buffer may change meanwhile: then
+the text is undefined, but nothing outside the data is read.
 """
 from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -35,7 +35,7 @@ cdef inline bint put(Text* out, const uint8_t* at, int64_t size) noexcept nogil:
 
 
 cdef bint put_escaped(Text* out, const uint8_t* at, int64_t size) noexcept nogil:
-    """As Python's json without ensure_ascii: quotes, backslashes and what is below a blank are escaped."""
+    """Escapes as Python's json without ensure_ascii does: quotes, backslashes and control characters."""
     cdef int64_t start = 0
     cdef int64_t i
     cdef uint8_t seen
@@ -95,7 +95,7 @@ cdef bint put_base64(Text* out, const uint8_t* at, int64_t size) noexcept nogil:
 cdef inline bint put_field(
     Text* out, const uint8_t* label, int64_t label_size, const uint8_t* at, int64_t size, bint absent, bint in_base64
 ) noexcept nogil:
-    """`label` is what stands before the name, and the name, without its last quote."""
+    """`label` is the text before the name, and the name, without its last quote."""
     if not put(out, label, label_size):
         return False
     if absent:
@@ -106,11 +106,12 @@ cdef inline bint put_field(
 
 
 def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t first_row=0, *, bint in_base64=False):
-    """A row's field each: (the texts behind each other as bytes, int64 offsets of the rows and the end).
+    """Returns the field of each row -> (the concatenated texts as bytes, int64 offsets of the rows and the end).
 
-    `before` is put before each, as it is.  `data`, `offsets` (int32, one more than there are rows) and `validity` (a
-    bitmap, or None) are those of an Arrow binary or string column whose first row is `first_row` of the bitmap.
-    `in_base64`: also what is UTF-8.  IndexError where an offset lies outside of the data, or the bitmap is too short.
+    `before` is inserted unchanged before each field. `data`, `offsets` (int32, one more than there are rows) and
+    `validity` (a bitmap, or None) are those of an Arrow binary or string column whose first row is bit `first_row` of
+    the bitmap. `in_base64` also encodes text that is UTF-8. Raises IndexError if an offset is outside the data, or the
+    bitmap is too short.
     """
     cdef Py_buffer data_view, offsets_view, bits_view
     cdef Text out
@@ -152,7 +153,7 @@ def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t 
                         break
                     places[row + 1] = out.filled
             if not inside:
-                raise IndexError("an offset lies outside of the column's data")
+                raise IndexError("an offset is outside the column's data")
             if not good:
                 raise MemoryError
             return out.block.at[:out.filled] if out.filled else b"", found

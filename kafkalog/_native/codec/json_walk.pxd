@@ -1,5 +1,5 @@
-# A walk over one JSON text: the first byte that is none, and what is stepped over without being kept.  The text has
-# SCAN_SLACK zeros behind it, as for `json_parts`; a step gives back where it ends, or NULL, and the walk says why.
+# A walk over one JSON text: finds the first invalid byte, and skips values that are not kept. The text has SCAN_SLACK
+# zeros after it, as for `json_parts`. A step returns where it ends, or NULL and sets the verdict in the Scan.
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -16,7 +16,7 @@ from kafkalog._native.codec.json_parts cimport (
 from kafkalog._native.codec.utf8 cimport is_utf8
 
 cdef enum:
-    # Objects and arrays in each other, and the words of a bit each.
+    # The nesting limit of objects and arrays, and the 64-bit words that hold a bit for each level.
     DEPTH_MAX = 512
     DEPTH_WORDS = 8
 
@@ -34,7 +34,7 @@ cdef inline const uint8_t* fail(Scan* it, int verdict, const uint8_t* at) noexce
 
 
 cdef inline uint8_t escaped(uint8_t letter) noexcept nogil:
-    """What a backslash and a letter stand for; 0 for nothing."""
+    """Returns the character that a backslash and a letter stand for; 0 for none."""
     if letter == c'"' or letter == c'\\' or letter == c'/':
         return letter
     if letter == c'n':
@@ -49,7 +49,7 @@ cdef inline uint8_t escaped(uint8_t letter) noexcept nogil:
 
 
 cdef inline uint8_t* put_point(uint8_t* to, int32_t point) noexcept nogil:
-    """A code point as UTF-8."""
+    """Writes a code point as UTF-8."""
     if point < 0x80:
         to[0] = <uint8_t>point
         return to + 1
@@ -72,9 +72,9 @@ cdef inline uint8_t* put_point(uint8_t* to, int32_t point) noexcept nogil:
 cdef inline const uint8_t* copy_escaped(
     Scan* it, const uint8_t* p, uint8_t** filled, uint32_t* high, bint* is_lone
 ) noexcept nogil:
-    """From a backslash in a text to its closing quote; what it says is put at `filled`, which moves on.
+    """Reads from a backslash in a text to its closing quote and writes the decoded text at `filled`, which is advanced.
 
-    `is_lone`: there is half of a pair of surrogates, for which no UTF-8 stands.
+    `is_lone`: the text has half of a surrogate pair, which has no UTF-8 form.
     """
     cdef uint8_t* to = filled[0]
     cdef const uint8_t* plain
@@ -110,7 +110,7 @@ cdef inline const uint8_t* copy_escaped(
 
 
 cdef inline const uint8_t* skip_text(Scan* it, const uint8_t* p) noexcept nogil:
-    """Past a text whose opening quote is before `p`."""
+    """Skips a text whose opening quote is before `p`."""
     cdef const uint8_t* start = p
     cdef uint32_t high = 0
     while True:
@@ -134,7 +134,7 @@ cdef inline const uint8_t* skip_text(Scan* it, const uint8_t* p) noexcept nogil:
 
 
 cdef inline const uint8_t* skip_scalar(Scan* it, const uint8_t* p) noexcept nogil:
-    """Past a text, a number or a word; Python's words for numbers that are none are taken."""
+    """Skips a text, a number or a word; accepts Python's NaN and Infinity."""
     cdef Number number
     cdef const uint8_t* found
     if p[0] == c'"':
@@ -159,7 +159,7 @@ cdef inline const uint8_t* skip_scalar(Scan* it, const uint8_t* p) noexcept nogi
         return p + 3
     if kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity"):
         return p + 8
-    # A word that is cut short ends early; so does nothing at all.
+    # An incomplete word, or no byte at all, is an early end.
     found = p
     while found < it.end and c'a' <= found[0] | 0x20 <= c'z':
         found += 1
@@ -167,7 +167,7 @@ cdef inline const uint8_t* skip_scalar(Scan* it, const uint8_t* p) noexcept nogi
 
 
 cdef inline const uint8_t* skip_key(Scan* it, const uint8_t* p) noexcept nogil:
-    """From where a key must be to its value."""
+    """Goes from where a key must be to its value."""
     if p[0] != c'"':
         return fail(it, parts.BAD_BYTE, p)
     p = skip_text(it, p + 1)
@@ -180,8 +180,8 @@ cdef inline const uint8_t* skip_key(Scan* it, const uint8_t* p) noexcept nogil:
 
 
 cdef inline const uint8_t* skip_nested(Scan* it, const uint8_t* p) noexcept nogil:
-    """Past an object or an array."""
-    cdef uint64_t[DEPTH_WORDS] objects  # a bit a level
+    """Skips an object or an array."""
+    cdef uint64_t[DEPTH_WORDS] objects  # one bit for each level
     cdef int depth = 0
     cdef bint in_object = False
     memset(objects, 0, sizeof(objects))
@@ -207,7 +207,7 @@ cdef inline const uint8_t* skip_nested(Scan* it, const uint8_t* p) noexcept nogi
             if p == NULL:
                 return NULL
             p = skip_blanks(p)
-        # Behind a value, or at the end of what is empty.
+        # After a value, or at the end of an empty object or array.
         while p[0] == (c'}' if in_object else c']'):
             depth -= 1
             if depth == 0:

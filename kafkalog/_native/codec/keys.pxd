@@ -1,11 +1,11 @@
-# Which keys are wanted, for the loops over records.
+# The keys that are wanted, for the loops over records.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from kafkalog._native.codec.murmur2 cimport hash_of
 
 
-# One wanted key, in a table with open addresses; `at` NULL: the place is free.
+# One wanted key, in a table with open addressing; `at` is NULL in a free slot.
 cdef struct Wanted:
     const uint8_t* at
     int64_t size
@@ -14,7 +14,7 @@ cdef struct Wanted:
 cdef struct Keys:
     Wanted* table
     int64_t mask
-    const Wanted* only  # where there is one
+    const Wanted* only  # if there is one key only
     uint64_t sizes  # a bit for each size that a wanted key has
     bint takes_all
     bint takes_none
@@ -27,7 +27,7 @@ cdef inline uint64_t bit_of_size(int64_t size) noexcept nogil:
 
 
 cdef inline bint is_wanted_key(const Keys* keys, const uint8_t* at, int64_t size) noexcept nogil:
-    """`at` NULL: a record without a key."""
+    """Returns whether a record's key is wanted; `at` is NULL for a record without a key."""
     cdef uint32_t hash
     cdef int64_t place
     if at == NULL:
@@ -36,7 +36,7 @@ cdef inline bint is_wanted_key(const Keys* keys, const uint8_t* at, int64_t size
         return False
     if keys.takes_all:
         return True
-    # Most keys have another size: no byte of them is looked at.
+    # Most keys have another size: none of their bytes is read.
     if not keys.sizes & bit_of_size(size):
         return False
     if keys.only != NULL:

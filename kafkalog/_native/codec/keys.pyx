@@ -1,6 +1,6 @@
-"""Which keys somebody asks for: some keys, those that begin with a prefix, or both.
+"""A filter by key: a set of keys, a prefix, or both.
 
-`KeyFilter` is made once for a reading and is never changed; the loops that decode records ask it (`is_wanted_key` of
+A `KeyFilter` is created once for each read and never changes. The loops that decode records test it (`is_wanted_key` of
 `keys.pxd`) before they copy anything of a record.
 """
 
@@ -15,9 +15,9 @@ from kafkalog._native.codec.murmur2 cimport hash_of
 @cython.auto_pickle(False)
 @cython.final
 cdef class KeyFilter:
-    """Wants records whose key is one of `keys` (None among them: those without a key), and begins with `prefix`.
+    """Accepts records whose key is one of `keys` (None among them: records without a key) and begins with `prefix`.
 
-    `keys` None: whichever key there is.  Thread-safe.
+    `keys` None accepts every key. Thread-safe.
     """
 
     def __cinit__(self, keys=None, bytes prefix=None):
@@ -58,7 +58,7 @@ cdef class KeyFilter:
         free(self.keys.table)
 
     def __contains__(self, bytes key):
-        """Whether a record with this key (None: without one) is wanted."""
+        """Returns whether a record with this key (None: without one) is wanted."""
         if key is None:
             return is_wanted_key(&self.keys, NULL, 0)
         return is_wanted_key(&self.keys, <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))

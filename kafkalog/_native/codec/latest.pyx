@@ -1,11 +1,11 @@
-"""LatestOffsets: of each key of a log the last offset, for whoever asks for the log's last values.
+"""LatestOffsets: the last offset of each key of a log, for readers of the log's latest values.
 
-A SkimpyOffsetMap, so that two keys count for one exactly where Kafka's cleaner takes them for one, which grows, and
-which can keep to a share of all keys: a log with more keys than there is memory for is walked once for each share.
-What share a key is of, 0 to 65,535, its digest's last two bytes say, which few probes look at.
+It is a SkimpyOffsetMap, so two keys count as one exactly if Kafka's cleaner treats them as one. In addition it can
+grow, and it can restrict itself to a share of all keys: a log with more keys than fit in memory is read once for each
+share. A key's share, 0 to 65,535, is the last two bytes of its digest, which few probes use.
 
-Takes decoded columns, many rows a call, without the GIL.  One thread at a time, which all methods check, those of the
-SkimpyOffsetMap by the same `busy`: `grow` gives the memory away that they look into.  Knows no file.
+It reads decoded columns, many rows a call, without the GIL. One thread at a time: all methods check this, including
+those of SkimpyOffsetMap, with the same `busy`, because `grow` frees the memory that they read. Knows no file.
 """
 
 cimport cython
@@ -27,15 +27,15 @@ ctypedef const uint8_t* Bytes
 
 @cython.auto_pickle(False)
 cdef class LatestOffsets(SkimpyOffsetMap):
-    """A map of `memory` bytes, of which nine tenths of the slots are filled at most.  `keyless`: rows without a key.
+    """A map of `memory` bytes that fills at most nine tenths of its slots. `keyless`: rows without a key.
 
-    MemoryError; ValueError for less memory than two slots take, or more than Java's arrays have.
+    Raises MemoryError; ValueError for less memory than two slots take, or more than Java's arrays can have.
     """
 
     cdef int32_t first_share
     cdef int32_t share_end
     cdef int64_t most
-    cdef LatestOffsets _among  # while columns are put: the keys that are taken
+    cdef LatestOffsets _among  # while columns are put: the keys that are accepted
     cdef readonly int64_t keyless
 
     def __cinit__(self, memory):
@@ -46,13 +46,13 @@ cdef class LatestOffsets(SkimpyOffsetMap):
 
     @property
     def shares(self):
-        """Which keys it takes: those of the shares [first, end)."""
+        """The shares [first, end) whose keys are accepted."""
         return self.first_share, self.share_end
 
     def begin(self, int32_t first, int32_t end):
-        """Forgets all keys; from now on takes those of the shares [first, end)."""
+        """Removes all keys; from now on accepts those of the shares [first, end)."""
         if not 0 <= first < end <= 1 << 16:
-            raise ValueError(f"found the shares {first} to {end}, expected some of 0 to {1 << 16}")
+            raise ValueError(f"shares: found {first} to {end}, expected a range within 0 to {1 << 16}")
         claim(&self.busy, "LatestOffsets")
         try:
             self._clear()
@@ -61,14 +61,16 @@ cdef class LatestOffsets(SkimpyOffsetMap):
             kl_leave(&self.busy)
 
     def put_columns(self, RecordColumns columns not None, int64_t row=0, LatestOffsets among=None):
-        """Puts the keys of columns `offset` and `key` from a row on; the row reached, less than all where it is full:
-        then `grow` or `narrow`, and go on there.  `among`: only the keys that this map has, and then it is never full:
-        ValueError if it has fewer slots than that one."""
+        """Puts the keys of the columns `offset` and `key` from `row` on, and returns the row reached. This is less than
+        the number of rows if the map is full: then call `grow` or `narrow`, and continue there.
+
+        `among`: only keys that this other map has; then the map is never full. Raises ValueError if it has fewer slots
+        than the other map."""
         cdef Column numbers = columns.column("offset")
         cdef Column keys = columns.column("key")
         cdef Memory places, bounds, data, bits
         if numbers is None or keys is None:
-            raise ValueError("found no columns offset and key")
+            raise ValueError("columns: found no 'offset' and 'key', expected both")
         places, bounds, data, bits = numbers.buffers[1], keys.buffers[1], keys.buffers[2], keys.buffers[0]
         cdef int64_t rows = keys.length
         if (
@@ -80,14 +82,14 @@ cdef class LatestOffsets(SkimpyOffsetMap):
             or bounds.size < 4 * (rows + 1)
             or (bits is not None and 8 * bits.size < rows)
         ):
-            raise ValueError("the columns offset and key are not of one length")
+            raise ValueError("the columns 'offset' and 'key' have different lengths")
         if not 0 <= row <= rows:
-            raise IndexError(f"found row {row}, expected 0 to {rows}")
+            raise IndexError(f"row: found {row}, expected 0 to {rows}")
         claim(&self.busy, "LatestOffsets")
         try:
             if among is not None:
                 if among.slots > self.slots:
-                    raise ValueError(f"found {self.slots} slots, expected those of the other map, {among.slots}")
+                    raise ValueError(f"found {self.slots} slots, expected at least {among.slots}, as in the other map")
                 claim(&among.busy, "LatestOffsets")
                 self._among = among
             with nogil:
@@ -96,7 +98,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
                     NULL if bits is None else bits.at, row, rows,
                 )
             if row < 0:
-                raise ValueError(f"row {-1 - row} points outside of its column")
+                raise ValueError(f"row {-1 - row} points outside its column")
             return row
         finally:
             if self._among is not None:
@@ -114,7 +116,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
         int64_t row,
         int64_t rows,
     ) noexcept nogil:
-        """The row reached; -1 minus the row whose key lies outside."""
+        """Returns the row reached, or -1 minus the row whose key is outside the data."""
         cdef Bytes[TOGETHER] at
         cdef uint32_t[TOGETHER] sizes
         cdef int64_t[TOGETHER] last
@@ -168,22 +170,23 @@ cdef class LatestOffsets(SkimpyOffsetMap):
         return self.first_share <= share < self.share_end
 
     def grow(self, memory):
-        """Takes more memory; meanwhile it has the old and the new.  MemoryError leaves it as it was."""
+        """Moves the keys to more memory; the old and the new exist at the same time. MemoryError leaves the map
+        unchanged."""
         cdef Py_buffer view
         cdef Slot* before
         cdef int64_t slots
-        memory = int(memory)  # anybody's code: nothing of ours is looked at before
+        memory = int(memory)  # may run foreign code: nothing of the map is read before
         claim(&self.busy, "LatestOffsets")
         try:
             if not self.memory < memory <= 0x7FFFFFFF:
                 raise ValueError(f"memory: found {memory}, expected more than {self.memory}, to {0x7FFFFFFF} bytes")
             before, slots = self._table, self.slots
             pages = zero_pages(memory // SLOT_BYTES * SLOT_BYTES)
-            held = self._memory  # until its keys are in the new one
+            held = self._memory  # until its keys are in the new memory
             PyObject_GetBuffer(pages, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
             self._memory = pages
             self._table = <Slot*>view.buf
-            PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it
+            PyBuffer_Release(&view)  # the memory stays as long as this object holds it, and nobody closes it
             self.slots = memory // SLOT_BYTES
             self._reciprocal = <uint64_t>-1 / <uint64_t>self.slots + 1
             self.most = self.slots * 9 // 10
@@ -195,14 +198,14 @@ cdef class LatestOffsets(SkimpyOffsetMap):
             kl_leave(&self.busy)
 
     def narrow(self, int32_t end):
-        """Keeps to the shares below `end`: what it holds of others is forgotten.  Meanwhile what stays is there twice;
-        MemoryError leaves it as it was."""
+        """Restricts the map to the shares below `end` and removes the keys of others. During the call the kept keys
+        exist twice; MemoryError leaves the map unchanged."""
         cdef Slot* kept
         cdef int64_t count = 0, slot
         claim(&self.busy, "LatestOffsets")
         try:
             if not self.first_share < end <= self.share_end:
-                raise ValueError(f"found {end}, expected a share of {self.first_share + 1} to {self.share_end}")
+                raise ValueError(f"end: found {end}, expected a share from {self.first_share + 1} to {self.share_end}")
             self.share_end = end
             with nogil:
                 for slot in range(self.slots):
@@ -245,8 +248,8 @@ cdef class LatestOffsets(SkimpyOffsetMap):
         self._put_digests(digests, offsets, waiting)
 
     def pairs(self, LatestOffsets other not None):
-        """The last offset of each key, and that of the same key in `other` (-1 where it has none), in no order: a
-        bytearray of twice as many int64."""
+        """Returns, for each key, its last offset and its offset in `other` (-1 for none), in no order: a bytearray of
+        twice as many int64."""
         cdef uint8_t[TOGETHER * DIGEST_BYTES] digests
         cdef int64_t[TOGETHER] found
         cdef bytearray made
@@ -278,7 +281,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
             kl_leave(&self.busy)
 
     def offsets(self):
-        """The last offset of each key, in no order: a bytearray of int64."""
+        """Returns the last offset of each key, in no order: a bytearray of int64."""
         cdef bytearray found
         cdef int64_t* to
         cdef int64_t slot, count = 0

@@ -1,10 +1,10 @@
-# The byte layout of Kafka's record batches and index entries, once for all native modules, the ends of Java's numbers,
-# and big-endian loads and stores.  The twins are kafkalog.engine.format.batch.HEADER,
-# kafkalog.engine.format.index_entries and kafkalog._limits; `batches.LAYOUT` tells them these numbers, and a test
-# compares.  Source: DefaultRecordBatch (4.4.0).
+# The byte layout of Kafka's record batches and index entries, once for all native modules; the limits of Java's
+# integers; and big-endian loads and stores. The Python counterparts are kafkalog.engine.format.batch.HEADER,
+# kafkalog.engine.format.index_entries and kafkalog._limits; `batches.LAYOUT` exports these numbers, and a test compares
+# them. Source: DefaultRecordBatch (4.4.0).
 #
-# A buffer may change while it is looked at.  What a load gave is one number from then on: without KL_ONCE a compiler
-# may read memory again where the number is used again, behind the check that it had passed.
+# A buffer may change while it is read. A loaded value must stay one number: without KL_ONCE a compiler may read memory
+# again where the number is used again, after the check that it had passed.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -36,12 +36,12 @@ cdef extern from *:
     uint16_t KL_SWAP16(uint16_t x) noexcept nogil
     uint32_t KL_SWAP32(uint32_t x) noexcept nogil
     uint64_t KL_SWAP64(uint64_t x) noexcept nogil
-    # `x` is what was loaded; KL_LOADED says the same of everything that was copied before.
+    # `x` is the loaded value; KL_LOADED has the same effect for everything copied before it.
     void KL_ONCE(...) noexcept nogil
     void KL_LOADED() noexcept nogil
 
 cdef enum:
-    # Shared by all magics: [base offset int64][size int32] then the part that `size` counts.
+    # Common to all magics: [base offset int64][size int32] then the part that `size` counts.
     BASE_OFFSET = 0
     BATCH_LENGTH = 8
     LOG_OVERHEAD = 12
@@ -81,7 +81,7 @@ cdef enum:
     TRANSACTIONAL_FLAG = 0x10
     CONTROL_FLAG = 0x20
     DELETE_HORIZON_FLAG = 0x40
-    # Under CODEC_MASK; kafkalog.engine.format.codecs says what else there is to a codec.
+    # Under CODEC_MASK; kafkalog.engine.format.codecs has the other codecs.
     LZ4_CODEC = 3
     ZSTD_CODEC = 4
     LAST_CODEC = 4
@@ -90,7 +90,7 @@ cdef enum:
 
 
 cdef inline uint32_t load8(const uint8_t* p) noexcept nogil:
-    # A whole register: behind KL_ONCE a byte would be widened at each use.
+    # A whole register: after KL_ONCE a byte would be widened at each use.
     cdef uint32_t x = p[0]
     KL_ONCE(x)
     return x

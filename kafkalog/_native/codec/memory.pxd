@@ -35,7 +35,7 @@ cdef extern from *:
     void kl_copy16(uint8_t* to, const uint8_t* source) noexcept nogil
 
 cdef enum:
-    # Copies move whole words: that many bytes behind each data buffer are ours to overwrite.
+    # Copies move whole words: this many bytes after each data buffer may be overwritten.
     SLACK = 64
     BIG_BYTES = 4 << 20
 
@@ -45,7 +45,7 @@ cdef struct Block:
 
 
 cdef inline bint reserve(Block* block, int64_t needed) noexcept nogil:
-    """Room for `needed` bytes; at least doubles, so that a run of calls stays linear."""
+    """Reserves room for `needed` bytes; at least doubles, so that a run of calls stays linear."""
     cdef uint8_t* grown
     cdef int64_t capacity
     if needed <= block.capacity:
@@ -71,7 +71,7 @@ cdef inline bint reserve(Block* block, int64_t needed) noexcept nogil:
 
 
 cdef inline bint reserve_bits(Block* block, int64_t bits) noexcept nogil:
-    """Room for a bitmap; what is new is all ones, so that only nulls need a store."""
+    """Reserves room for a bitmap; new bits are ones, so that only nulls need a store."""
     cdef int64_t had = block.capacity
     if not reserve(block, (bits >> 3) + 1):
         return False
@@ -91,7 +91,7 @@ cdef inline void set_bits_from(uint8_t* bitmap, int64_t start, int64_t stop) noe
 
 
 cdef inline void copy_bytes(uint8_t* to, const uint8_t* source, int64_t size, const uint8_t* end) noexcept nogil:
-    """Copies `size` bytes; may write SLACK bytes more, and reads no further than `end`."""
+    """Copies `size` bytes; may write SLACK bytes more, and reads nothing after `end`."""
     cdef int64_t i = 0
     if size <= 256 and end - source >= size + 32:
         if size <= 16:

@@ -1,6 +1,7 @@
-"""Kafka's hash of keys, by which its producers choose a partition (org.apache.kafka.common.utils.Utils.murmur2).
+"""Kafka's hash of keys, which its producers use to choose a partition (org.apache.kafka.common.utils.Utils.murmur2).
 
-Bytes to a number; knows no topics.  Each byte is loaded once, so a buffer that changes meanwhile gives some number.
+Bytes to a number; knows no topics. Each byte is loaded once, so a buffer that changes meanwhile gives an arbitrary
+number.
 """
 
 from cpython.buffer cimport PyBuffer_Release
@@ -11,7 +12,7 @@ from kafkalog._native.codec.octets cimport open_octets
 
 
 def murmur2(data):
-    """The hash of `data` (any C-contiguous buffer) as Java's signed int."""
+    """Returns the hash of `data` (any C-contiguous buffer) as Java's signed int."""
     cdef Py_buffer view
     cdef uint32_t seen
     cdef int32_t signed_hash

@@ -1,4 +1,4 @@
-# Named tuples made natively: of the right class, without the calls that its own __new__ would make.
+# Creates named tuples natively: of the right class, without the calls that the class's __new__ would make.
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 
@@ -8,7 +8,7 @@ cdef extern from "Python.h":
 
 
 cdef inline object made(kind, Py_ssize_t length):
-    """One of the class `kind`; each of its `length` places is to be set once."""
+    """Returns a new object of the class `kind`; the caller must set each of its `length` items once."""
     return (<PyTypeObject*>kind).tp_alloc(<PyTypeObject*>kind, length)
 
 

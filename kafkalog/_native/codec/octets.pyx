@@ -1,7 +1,7 @@
 """Any C-contiguous buffer as its bytes: memoryviews of other items, numpy arrays of any type and shape, array.array.
 
-`memoryview.cast` knows neither byte orders, nor records, nor empty shapes; the buffer protocol's simplest request
-knows bytes alone.
+`memoryview.cast` supports neither byte orders, nor records, nor empty shapes; the buffer protocol's simplest request
+sees bytes only.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_Release
@@ -13,7 +13,7 @@ from kafkalog._native.codec.octets cimport open_octets
 @cython.auto_pickle(False)
 @cython.final
 cdef class _Octets:
-    """Holds one buffer open and hands it on as bytes to read."""
+    """Holds one buffer open and exports its bytes, read-only."""
 
     cdef Py_buffer view
 
@@ -43,9 +43,9 @@ cdef bint is_of_bytes(object data) except -1:
 
 
 def bytes_of(data):
-    """The bytes of `data`, not copied, to read: one dimension, format "B", so that len() is their number.
+    """Returns the bytes of `data`, not copied and read-only: one dimension, format "B", so that len() is their number.
 
-    A memoryview that is one of bytes already comes back.  TypeError where `data` is no buffer or does not lie in
+    A memoryview that already has this form is returned itself. Raises TypeError if `data` is not a buffer or is not in
     one piece.
     """
     return data if is_of_bytes(data) else PyMemoryView_FromObject(_Octets(data))

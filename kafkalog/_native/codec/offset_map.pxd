@@ -1,8 +1,8 @@
-# SkimpyOffsetMap for the native modules: keys that lie anywhere, many at a time.
+# SkimpyOffsetMap for the native modules: keys at any address, many at a time.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
-    # Keys that are hashed and looked for together: their misses overlap.
+    # Keys that are hashed and looked up together, so that their cache misses overlap.
     TOGETHER = 256
     SLOT_BYTES = 24
     DIGEST_BYTES = 16
@@ -16,7 +16,7 @@ cdef extern from "md5.h" nogil:
 
 
 cdef struct Slot:
-    # 24 bytes, all zero where it is empty; the digest as two words of this machine.
+    # 24 bytes, all zero if it is empty; the digest as two words of this machine.
     uint64_t low
     uint64_t high
     int64_t offset
@@ -27,7 +27,7 @@ cdef class SkimpyOffsetMap:
     cdef Slot* _table
     cdef uint64_t _reciprocal
     cdef int _hashing
-    cdef int busy  # `guard`: of whoever looks into the memory
+    cdef int busy  # `guard`: set while a thread uses the memory
     cdef readonly int64_t slots
     cdef readonly int64_t size
     cdef readonly int64_t lookups

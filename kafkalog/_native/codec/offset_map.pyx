@@ -1,13 +1,13 @@
 """SkimpyOffsetMap: the last offset of each key, by the key's MD5 alone (org.apache.kafka.storage.internals.log, 4.4.0).
 
-Memory is one allocation of slots, 16 bytes of digest and 8 of offset; keys are not kept.  A key's probe sequence is
-Kafka's: four bytes of the digest from byte 0, 1 ... 12, then one slot further each time.  So the same memory takes the
+The memory is one allocation of slots, 16 bytes of digest and 8 of offset; keys are not kept. A key's probe sequence is
+Kafka's: four bytes of the digest from byte 0, 1 ... 12, then one slot further each time. So the same memory holds the
 same number of keys as Kafka's map, and a pass of the cleaner ends at the same record.
 
-Keys come in bulk.  A group of them is hashed side by side (src/md5.c) and then walks its probe sequences in step: all
-first slots are asked for, then all second ones of the keys that are not done.  So the misses of a group overlap; and of
-two equal keys the later one is always behind, which finds what the earlier one wrote, as if they came one by one.
-One thread at a time, which is checked; knows nothing of records.
+Keys come in bulk. A group of them is hashed in parallel (src/md5.c) and then walks its probe sequences in step: all
+first slots are prefetched, then all second ones of the keys that are not done. So the cache misses of a group overlap.
+Of two equal keys the later one always comes after the earlier one and finds its entry, as if they came one by one. One
+thread at a time, which is checked; knows nothing of records.
 """
 
 import mmap
@@ -42,7 +42,8 @@ ctypedef const uint8_t* Bytes
 
 
 cdef inline int64_t slot_of(const uint8_t* digest, int32_t attempt, uint64_t slots, uint64_t reciprocal) noexcept nogil:
-    """The `attempt`-th slot of a probe sequence; Java's arithmetic of 32 bits, whose least number counts as 0."""
+    """Returns the `attempt`-th slot of a probe sequence, with Java's 32-bit arithmetic, in which the absolute value of
+    the least number counts as 0."""
     cdef const uint8_t* at = digest + (attempt if attempt < DIGEST_BYTES - 4 else DIGEST_BYTES - 4)
     cdef uint32_t probe = <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
     if attempt > DIGEST_BYTES - 4:
@@ -50,17 +51,18 @@ cdef inline int64_t slot_of(const uint8_t* digest, int32_t attempt, uint64_t slo
     if probe & <uint32_t>0x80000000:
         probe = (0 - probe) & <uint32_t>0x7FFFFFFF
     if KL_HAS_REMAINDER:
-        # Lemire's remainder by a multiplication: exact for 32 bits.
+        # Lemire's remainder by multiplication: exact for 32 bits.
         return KL_REMAINDER(reciprocal * probe, slots)
     return probe % slots if slots else 0
 
 
 @cython.auto_pickle(False)
 cdef class SkimpyOffsetMap:
-    """A map of `memory` bytes, MD5's; `slots` of 24 bytes.  `size`: keys in it; `latest_offset`: of the last put.
+    """A map of `memory` bytes by MD5, with `slots` of 24 bytes. `size`: its number of keys; `latest_offset`: the last
+    offset put.
 
-    `implementation` names one of `implementations()`, for tests.  MemoryError; ValueError for less memory than none, or
-    more than Java's arrays have.
+    `implementation` is one of `implementations()`, for tests. Raises MemoryError; ValueError for negative memory, or
+    more than Java's arrays can have.
     """
 
     def __cinit__(self, memory, *, implementation=None):
@@ -70,15 +72,15 @@ cdef class SkimpyOffsetMap:
             raise ValueError(f"memory: found {memory}, expected 0 to {0x7FFFFFFF} bytes")
         cdef int64_t slots = memory // SLOT_BYTES
         cdef int hashing = 0 if implementation is None else implementations().index(implementation)
-        pages = zero_pages(max(slots, 1) * SLOT_BYTES)  # where it takes nothing: an empty slot to look at
+        pages = zero_pages(max(slots, 1) * SLOT_BYTES)  # even without slots there is one empty slot to read
         claim(&self.busy, "SkimpyOffsetMap")
         try:
             if self._memory is not None:
-                raise TypeError("a map is made once")
+                raise TypeError("a SkimpyOffsetMap cannot be initialized twice")
             PyObject_GetBuffer(pages, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
             self._memory = pages
             self._table = <Slot*>view.buf
-            PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it
+            PyBuffer_Release(&view)  # the memory stays as long as this object holds it, and nobody closes it
             self.slots, self._hashing = slots, hashing
             if slots > 1:
                 self._reciprocal = <uint64_t>-1 / <uint64_t>slots + 1
@@ -96,16 +98,16 @@ cdef class SkimpyOffsetMap:
 
     @property
     def utilization(self):
-        """Keys for each slot, 0 to 1."""
+        """The share of the slots that have a key, 0 to 1."""
         return <double>self.size / <double>self.slots
 
     @property
     def collision_rate(self):
-        """Slots that were looked at in vain, for each look-up."""
+        """Slots probed in vain, per look-up."""
         return <double>(self.probes - self.lookups) / <double>self.lookups if self.lookups else 0.0
 
     def clear(self):
-        """Forgets all keys, and what was counted."""
+        """Removes all keys and resets the counters."""
         claim(&self.busy, "SkimpyOffsetMap")
         try:
             self._clear()
@@ -113,7 +115,7 @@ cdef class SkimpyOffsetMap:
             kl_leave(&self.busy)
 
     cdef int _clear(self) except -1:
-        """For who has it claimed."""
+        """Clears the map; the caller has claimed it."""
         if self.size:
             with nogil:
                 memset(self._table, 0, <size_t>(self.slots * SLOT_BYTES))
@@ -122,7 +124,7 @@ cdef class SkimpyOffsetMap:
         return 0
 
     def put(self, key, int64_t offset):
-        """The key's offset from now on.  ValueError where there is no empty slot, known keys included, as in Kafka."""
+        """Sets the key's offset. Raises ValueError if there is no empty slot, even for a known key, as in Kafka."""
         cdef Py_buffer view
         cdef const uint8_t* at
         cdef uint32_t size
@@ -141,7 +143,7 @@ cdef class SkimpyOffsetMap:
             PyBuffer_Release(&view)
 
     def get(self, key):
-        """The key's offset; -1 where it is not known."""
+        """Returns the key's offset; -1 if it is unknown."""
         cdef Py_buffer view
         cdef const uint8_t* at
         cdef uint32_t size
@@ -158,14 +160,16 @@ cdef class SkimpyOffsetMap:
         return offset
 
     def put_many(self, data, bounds, offsets, limit=None):
-        """Puts a column of keys (`data`, and int64 `bounds` of which key i is [i], [i+1]), in order, while fewer than
-        `limit` keys (by default: slots) are in the map; how many were put.  ValueError for bounds that leave `data`."""
+        """Puts a column of keys in order, while fewer than `limit` keys (by default: slots) are in the map, and returns
+        how many were put.
+
+        Key i is [i], [i+1] of the int64 `bounds`, in `data`. Raises ValueError for bounds outside `data`."""
         cdef _Column column = _Column(data, bounds)
         cdef _Column values = _Column(offsets, None)
         cdef int64_t most = self.slots if limit is None else min(int(limit), self.slots)
         cdef int64_t done = 0, count, put
         if values.view.len != 8 * column.count:
-            raise ValueError(f"found {values.view.len // 8} offsets, expected {column.count}")
+            raise ValueError(f"offsets: found {values.view.len // 8}, expected {column.count}, one for each key")
         claim(&self.busy, "SkimpyOffsetMap")
         try:
             with nogil:
@@ -180,9 +184,9 @@ cdef class SkimpyOffsetMap:
         return done
 
     def get_many(self, data, bounds, own=None):
-        """The offsets of a column of keys as `put_many` takes it: a bytearray of int64, -1 where it is not known.
+        """Returns the offsets of a column of keys (as for `put_many`): a bytearray of int64, -1 for unknown keys.
 
-        `own`: the offsets of the records that the keys are of, which a map of keys does not ask for.
+        `own`: the offsets of the records that have the keys; a map of keys ignores them.
         """
         cdef _Column column = _Column(data, bounds)
         cdef bytearray found = bytearray(8 * column.count)
@@ -204,11 +208,11 @@ cdef class SkimpyOffsetMap:
     cdef int64_t put_some(
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count, int64_t limit
     ) noexcept nogil:
-        """Puts keys in order while fewer than `limit` (at most `slots`) are in the map; how many were put."""
+        """Puts keys in order while fewer than `limit` (at most `slots`) are in the map; returns how many were put."""
         cdef int64_t done = 0, group
         while done < count and self.size < limit:
             group = min(count - done, <int64_t>TOGETHER)
-            group = min(group, limit - self.size)  # so many may be new
+            group = min(group, limit - self.size)  # all of them may be new
             self._put_group(keys + done, sizes + done, offsets + done, group)
             done += group
         if done:
@@ -218,7 +222,7 @@ cdef class SkimpyOffsetMap:
     cdef void last_of(
         self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
     ) noexcept nogil:
-        """`get_some`, for who knows the offsets of the records that the keys are of, and has put them there."""
+        """`get_some`, for a caller that has put the offsets of the keys' records into `offsets`."""
         self.get_some(keys, sizes, count, offsets)
 
     cdef int64_t _put_group(
@@ -235,7 +239,7 @@ cdef class SkimpyOffsetMap:
         md5_many_by(self._hashing, keys, sizes, <size_t>count, digests)
 
     cdef void _put_digests(self, const uint8_t* digests, const int64_t* offsets, int64_t count) noexcept nogil:
-        """Puts at most TOGETHER keys, for which there is room, by their digests, one behind the other."""
+        """Puts at most TOGETHER keys, for which there is room, by their concatenated digests."""
         cdef uint32_t[TOGETHER] at
         cdef int32_t[TOGETHER] left
         cdef uint64_t low, high
@@ -275,7 +279,7 @@ cdef class SkimpyOffsetMap:
     cdef void get_some(
         self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
     ) noexcept nogil:
-        """The offsets of keys; -1 where one is not known."""
+        """Gets the offsets of keys; -1 for unknown keys."""
         cdef uint8_t[TOGETHER * DIGEST_BYTES] digests
         cdef int64_t done = 0, group
         while done < count:
@@ -285,7 +289,7 @@ cdef class SkimpyOffsetMap:
             done += group
 
     cdef void _get_digests(self, const uint8_t* digests, int64_t count, int64_t* offsets) noexcept nogil:
-        """The offsets of at most TOGETHER keys by their digests, one behind the other; -1 where one is not known."""
+        """Gets the offsets of at most TOGETHER keys by their concatenated digests; -1 for unknown keys."""
         cdef uint32_t[TOGETHER] at
         cdef int32_t[TOGETHER] left
         cdef uint64_t low, high
@@ -324,9 +328,11 @@ cdef class SkimpyOffsetMap:
 
 @cython.auto_pickle(False)
 cdef class LastOffsets(SkimpyOffsetMap):
-    """What a map would say, where somebody else has found the last offset of each key: a bit for each offset from
-    `first_offset` on, 1 where the record there is the last of its key.  `LastOffsets(0)` has none; `use` gives it them.
-    Memory is one bit an offset, in the caller's buffer, whatever the keys are."""
+    """Answers as a map would, from bits that the caller computed: one for each offset from `first_offset` on, 1 if the
+    record there is the last one of its key.
+
+    `LastOffsets(0)` has no bits; `use` sets them. The memory is one bit for each offset, in the caller's buffer,
+    regardless of the keys."""
 
     cdef object _bits
     cdef const uint8_t* _at
@@ -334,26 +340,26 @@ cdef class LastOffsets(SkimpyOffsetMap):
     cdef int64_t _count
 
     def use(self, bits, int64_t first_offset, int64_t end_offset):
-        """Bits of the offsets up to `end_offset` (exclusive), the lowest of a byte first; beyond them nothing is known.
-        ValueError where they are too few."""
+        """Uses the bits of the offsets up to `end_offset` (exclusive), the lowest of a byte first; nothing is known
+        about other offsets. Raises ValueError if there are too few bits."""
         cdef Py_buffer view
         cdef int64_t count
         if first_offset < 0 or end_offset < first_offset:
-            raise ValueError(f"found offsets from {first_offset} up to {end_offset}, expected some from 0 on")
+            raise ValueError(f"offsets: found {first_offset} to {end_offset}, expected an ascending range from 0")
         count = end_offset - first_offset
         open_octets(bits, &view)
-        if view.len < count // 8 + (count % 8 != 0):  # no sum that passes an int64
+        if view.len < count // 8 + (count % 8 != 0):  # written so that no sum exceeds an int64
             PyBuffer_Release(&view)
-            raise ValueError(f"found {view.len} bytes of bits, expected one for each of {count}")
+            raise ValueError(f"bits: found {view.len} bytes, expected {count} bits, one for each offset")
         claim(&self.busy, "LastOffsets")
-        self._bits = memoryview(bits)  # holds the buffer where it is
+        self._bits = memoryview(bits)  # keeps the buffer in its place
         self._at, self._first, self._count = <const uint8_t*>view.buf, first_offset, count
         self.latest_offset = end_offset - 1
         kl_leave(&self.busy)
         PyBuffer_Release(&view)
 
     def get_many(self, data, bounds, own=None):
-        """Of each record, by its own offset: that, or one more where a later record has its key."""
+        """Returns, for each record's offset in `own`, this offset, or one more if a later record has its key."""
         cdef bytearray found = bytearray(memoryview(own).cast("B"))
         cdef int64_t count = len(found) // 8
         claim(&self.busy, "LastOffsets")
@@ -375,7 +381,7 @@ cdef class LastOffsets(SkimpyOffsetMap):
 
 @cython.auto_pickle(False)
 cdef class _Column:
-    """Keys of a buffer, TOGETHER at a time, each inside of it whatever the bounds say."""
+    """Keys in a buffer, TOGETHER at a time; each is inside the buffer, whatever the bounds are."""
 
     cdef Py_buffer view
     cdef Py_buffer bounds
@@ -424,24 +430,24 @@ cdef class _Column:
 
 
 def zero_pages(size):
-    """Zeros, of this process alone (a child of a fork has a copy); in huge pages where there are some, for each look-up
-    is a miss anyway.  MemoryError."""
+    """Returns zeroed memory of this process alone (a child of a fork has a copy). It uses huge pages if possible,
+    because each look-up is a cache miss. Raises MemoryError."""
     try:
         pages = mmap.mmap(-1, size, **_PRIVATE)
-    except OSError as error:  # of a map without a file: the system's memory, no disk
-        raise MemoryError(f"no {size} bytes to be had: {error.strerror}") from error
+    except OSError as error:  # a map without a file: the cause is the system's memory, not a disk
+        raise MemoryError(f"{size} bytes of memory are not available: {error.strerror}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             pages.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
-            pass  # a kernel without them
+            pass  # a kernel without huge pages
     return pages
 
 
-# Windows' maps without a file are a process's own, and it has no forks.
+# On Windows a map without a file belongs to one process, and there are no forks.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def implementations():
-    """The ways of hashing that this CPU has, best first: avx512, avx2, sse2, neon, portable."""
+    """Returns the hash implementations that this CPU supports, best first: avx512, avx2, sse2, neon, portable."""
     return [md5_implementation_name(which).decode() for which in range(md5_implementations())]

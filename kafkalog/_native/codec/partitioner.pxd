@@ -8,10 +8,10 @@ cdef inline int32_t of_key(const uint8_t* at, int64_t size, int32_t partitions) 
     return <int32_t>((hash_of(at, <size_t>size) & <uint32_t>INT32_MAX) % <uint32_t>partitions)
 
 
-# As a number that a topic can have of partitions; IndexError.
+# Returns `partitions` as an int32; IndexError unless a topic can have this many partitions.
 cdef inline int32_t counted(partitions) except -1:
     if not 1 <= partitions <= INT32_MAX:
-        raise IndexError("a topic has at least one partition")
+        raise IndexError(f"partitions: found {partitions}, expected at least 1")
     return partitions
 
 

@@ -1,9 +1,10 @@
-"""Which partition of a topic a record goes to, as Kafka's producer has it.
+"""Chooses the partition of a topic that a record goes to, as Kafka's producer does.
 
-With a key: murmur2 of it, so that all records of a key are in one partition, the same as any client of Kafka chooses;
-more partitions make other choices.  Without one: the sticky partition, which is one for STICKY_BYTES of records and
-then another one at random, so that batches are full (there is nothing here that `partitioner.adaptive` would adapt to).
-Knows partitions by their number alone.  Source: BuiltInPartitioner, Utils.toPositive (kafka-clients 4.4.0).
+With a key: by its murmur2 hash, so that all records of a key are in one partition, the same one that any Kafka client
+chooses; another number of partitions gives other choices. Without a key: the sticky partition, which stays the same for
+STICKY_BYTES of records and is then chosen again at random, so that batches are full (there are no queues that
+`partitioner.adaptive` could adapt to). Knows partitions by their number alone. Source: BuiltInPartitioner,
+Utils.toPositive (kafka-clients 4.4.0).
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -16,13 +17,14 @@ from kafkalog._native.codec.octets cimport open_octets
 
 cdef enum:
     STICKY_BYTES_ = 16384  # batch.size
-    EMPTY_RECORD_BYTES = 7  # of a record in which nothing is
+    EMPTY_RECORD_BYTES = 7  # the bytes of an empty record
 
 STICKY_BYTES = STICKY_BYTES_
 
 
 def partition_for_key(key, partitions):
-    """The partition of a record with that key (any C-contiguous buffer), of a topic with so many partitions."""
+    """Returns the partition of a record with that key (any C-contiguous buffer) in a topic with `partitions`
+    partitions."""
     cdef Py_buffer view
     cdef int32_t count = counted(partitions), found
     if type(key) is bytes:
@@ -36,14 +38,16 @@ def partition_for_key(key, partitions):
 @cython.auto_pickle(False)
 @cython.final
 cdef class StickyPartition:
-    """Of one topic, for records without a key; thread-safe.  `choose` picks one of a sequence."""
+    """The sticky partition of one topic, for records without a key; thread-safe. `choose` picks one item of a
+    sequence."""
 
     def __init__(self, choose=choice):
         self.choose = choose
         self.present = -1
 
     def take(self, int64_t value_bytes, partitions):
-        """The partition of a record with a value of so many bytes: one of `partitions`, those that are available."""
+        """Returns the partition of a record with a value of `value_bytes`: one of `partitions`, those that are
+        available."""
         return self.next(value_bytes, partitions)
 
     cdef int32_t next(self, int64_t value_bytes, partitions) except -1:
@@ -54,7 +58,7 @@ cdef class StickyPartition:
             ):
                 found = self.choose(partitions)
                 if found not in partitions:
-                    raise IndexError("no such partition")
+                    raise IndexError(f"`choose` returned {found}, which is not one of the available partitions")
                 self.present = found
                 self.filled = 0
             self.partitions = partitions

@@ -1,14 +1,15 @@
-"""Records as a reader gets them: `Record`, whose fields are made when they are asked for, and the walk that makes them.
+"""Records as a reader gets them: `Record`, whose fields are created when they are first used, and the walk that creates
+the records.
 
-A Record of a batch points into the batch's bytes, which it holds.  One that its user keeps holds them no longer than
-until the walk has gone two records on, or ends: then its key, value and headers are made, so that a kept record never
-keeps a chunk in memory.  One that nobody kept is filled anew, so a loop makes no objects but what it asks for.
+A Record of a batch points into the batch's bytes and holds them. A record that its user keeps holds them only until the
+walk has returned two more records, or ends: then its key, value and headers are created, so that a kept record never
+keeps a chunk in memory. A record that nobody kept is reused, so a loop creates no objects except those it uses.
 
-The walk (`RecordWalk`) takes whole batches from its caller and knows nothing of files, offsets to come or errors: a
-batch whose records are not as they should be, or that is not uncompressed magic 2 with few records, goes back to the
-caller, who has the slower way and the words.  A batch is looked through before its first record is handed out.
+The walk (`RecordWalk`) gets whole batches from its caller and knows nothing of files, later offsets or errors. A batch
+goes back to the caller, which has the slower path and the error texts, if its records are damaged, or if it is not an
+uncompressed batch of magic 2 with few records. All records of a batch are checked before the first one is returned.
 
-A Record may be shared between threads; a walk is one thread's (RuntimeError for a second one).
+A Record may be shared between threads; a walk belongs to one thread (RuntimeError for a second one).
 """
 
 from collections.abc import Sequence
@@ -60,14 +61,14 @@ NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 
 
 cdef enum:
-    SHOWN_BYTES = 4 * 60 + 1  # what _shown.octets looks at, and one more
+    SHOWN_BYTES = 4 * 60 + 1  # the bytes that _shown.octets reads, and one more
 
 
 @cython.auto_pickle(False)
 @cython.no_gc
 @cython.final
 cdef class _Payload:
-    """Bytes that records point into, for as long as one of them does."""
+    """Bytes that records point into, held as long as one of them needs them."""
 
     cdef Py_buffer view
 
@@ -89,6 +90,13 @@ cdef inline object octets_at(const uint8_t* at, int32_t size):
 cdef class Record:
     """One record of a partition, as a reader returns it.
 
+<<<<<<< HEAD
+    `timestamp` is milliseconds since 1970 (-1 for none), `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime;
+    `leader_epoch` is -1 if the batch has none. `key`, `value` and header values are bytes or None.
+
+    It behaves like a named tuple of its fields: it compares, hashes and unpacks as one, equals a tuple with the same
+    contents, and cannot be changed.
+=======
     A record behaves as a named tuple of its fields: it compares, hashes and unpacks as that tuple, equals a tuple with
     the same content, and cannot be changed.
 
@@ -112,15 +120,16 @@ cdef class Record:
         (b'c-7', b'tea', 0, 1772355600000)
         >>> record.headers
         (('source', b'web'),)
+>>>>>>> origin/main
     """
 
-    # Of one that was made of objects; None of one that was read.
+    # The fields of a record that was created from objects; None for one that was read.
     cdef tuple given
     cdef object topic_
     cdef int32_t partition_, leader_epoch_
     cdef int timestamp_type_
     cdef int64_t offset_, timestamp_
-    # What the rest is made of; None once all of it was.
+    # The bytes for the remaining fields; None once all of them are created.
     cdef _Payload source
     cdef const uint8_t* key_at
     cdef const uint8_t* value_at
@@ -142,10 +151,10 @@ cdef class Record:
         self, topic, partition, leader_epoch, offset, timestamp, timestamp_type, key, value, headers
     ):
         if self.given is not None or self.topic_ is not None:
-            raise RuntimeError("a Record is made once")
+            raise RuntimeError("a Record cannot be initialized twice")
         self.given = (topic, partition, leader_epoch, offset, timestamp, timestamp_type, key, value, headers)
 
-    # --- what is made when it is asked for ---
+    # --- fields created on first use ---
 
     cdef object made_key(self):
         if not self.has_key:
@@ -172,7 +181,7 @@ cdef class Record:
         cursor.at = self.headers_at
         cursor.end = self.end
         for _ in range(self.header_count):
-            # They were walked before the record was handed out.
+            # They were checked before the record was returned.
             if rec.next_header(&cursor, rec.BUFFER, False, &view, &header) != rec.OK:
                 break
             name = PyUnicode_DecodeUTF8(<const char*>header.key, header.key_size, "replace")
@@ -181,7 +190,7 @@ cdef class Record:
 
     @cython.critical_section
     cdef int detach(self) except -1:
-        """Makes the rest, and lets the batch's bytes go."""
+        """Creates the remaining fields and releases the batch's bytes."""
         if self.source is not None:
             self.made_key()
             self.made_value()
@@ -255,7 +264,7 @@ cdef class Record:
 
     @property
     def serialized_header_size(self):
-        """Bytes of all header keys and values; -1 where there are no headers."""
+        """Bytes of all header keys and values; -1 if there are no headers."""
         headers = self.headers
         if not headers:
             return -1
@@ -300,19 +309,19 @@ cdef class Record:
         return other + self.fields()
 
     def index(self, value, *between):
-        """As of the tuple of its fields."""
+        """Returns the index of `value` in the tuple of the fields."""
         return self.fields().index(value, *between)
 
     def count(self, value):
-        """As of the tuple of its fields."""
+        """Returns how often `value` occurs in the tuple of the fields."""
         return self.fields().count(value)
 
     def _asdict(self):
-        """Its fields by name."""
+        """Returns the fields by name."""
         return dict(zip(self._fields, self.fields(), strict=True))
 
     def _replace(self, **fields):
-        """The same with some fields exchanged."""
+        """Returns the same record with some fields replaced."""
         given = self._asdict()
         unknown = fields.keys() - given.keys()
         if unknown:
@@ -321,7 +330,7 @@ cdef class Record:
 
     @classmethod
     def _make(cls, iterable):
-        """Of its fields in order."""
+        """Creates a Record from its fields in order."""
         return cls(*iterable)
 
     def __reduce__(self):
@@ -331,7 +340,7 @@ cdef class Record:
         return _shown.or_none(lambda: line_of(self)) or f"<{type(self).__name__}>"
 
     def _repr_html_(self):
-        """For notebooks."""
+        """Returns a table for notebooks."""
         return _shown.or_none(lambda: table_of(self))
 
 
@@ -339,7 +348,7 @@ Sequence.register(Record)
 
 
 def line_of(Record record not None):
-    """Its repr."""
+    """Returns the record's repr."""
     headers = record.headers
     more = f", {_shown.number(len(headers), 'header')}" if headers else ""
     what = f"{type(record).__name__} {_shown.place(record)} {_shown.moment(record.timestamp)}"
@@ -347,12 +356,12 @@ def line_of(Record record not None):
 
 
 def table_of(Record record not None):
-    """Its table."""
+    """Returns the record's table."""
     return _shown.table(_shown.place(record), _shown.RECORD_COLUMNS, [_shown.record_row(record, shown_value(record))])
 
 
 def shown_value(Record record not None):
-    """Its value as it is shown; of a large one that was not made yet the beginning alone is made."""
+    """Returns the value as it is shown; for a large value that was not created yet, only its beginning is created."""
     beginning = None
     with cython.critical_section(record):
         if record.given is None and not record.has_value and record.value_at != NULL:
@@ -366,21 +375,21 @@ cdef class RecordWalk:
     """An iterator of the records of one or more partitions, over `batches`: triples of a reader, a chunk and a
     BatchHeader.
 
-    Of a chunk `data` is looked at, in which the header's `position` lies.  Of a reader: `topic_partition`, whose the
-    batch is; `first_offset` and `end_offset` (None: no end), between which records are handed out;
-    `body_of(chunk, header)`, a compressed batch's records as bytes, or None; `plain_records(chunk, header)`, an
-    iterator of Records, for every other batch than the usual; `check_usable()`, asked after a fork.  `part_records`:
-    batches of more records than that are not the usual.
+    A chunk has `data`, in which the header's `position` is. A reader has: `topic_partition`, the batch's partition;
+    `first_offset` and `end_offset` (None: no end), between which records are returned; `body_of(chunk, header)`, a
+    compressed batch's records as bytes, or None; `plain_records(chunk, header)`, an iterator of Records, for every
+    unusual batch; `check_usable()`, called after a fork. `part_records`: a batch of more records is unusual.
 
-    `asynchronously()` is what `async for` goes over instead.  Passed over are records whose key `wanted_keys` has not,
-    those whose timestamps do not lie in [timestamp_min, timestamp_max], and then those to which `keep(record)` says no.
+    `asynchronously()` returns the iterator for `async for`. Records are skipped if their key is not in `wanted_keys`,
+    if their timestamp is not in [timestamp_min, timestamp_max], or if `keep(record)` is false.
     """
 
     cdef object batches, reader, chunk, plain, refusal
     cdef str topic
     cdef int32_t partition
     cdef int64_t part_records, max_body, first_offset, end_offset, left
-    # Behind the last record that was handed out of the present batch (-1: none yet), and whose and of what epoch it is.
+    # The offset after the last record that was returned of the current batch (-1: none yet), its reader and its leader
+    # epoch.
     cdef object told_reader
     cdef int64_t told_offset
     cdef int32_t told_epoch
@@ -396,7 +405,7 @@ cdef class RecordWalk:
     cdef int32_t leader_epoch
     cdef int timestamp_type, forks, busy
     cdef bint is_over
-    # The last two that were handed out: a loop's variable still has the later one when the next is wanted.
+    # The last two records returned: a loop's variable still holds the later one when the next is requested.
     cdef Record last, before_last
 
     def __init__(
@@ -421,7 +430,7 @@ cdef class RecordWalk:
     def __aiter__(self):
         if self.asynchronously is None:
             raise TypeError(
-                "these records are gone over by `for`; for `async for` there are readers: "
+                "use `for` with these records; for `async for` there are readers: "
                 "`async for record in store.reader(topics=[\"orders\"])`"
             )
         return self.asynchronously()
@@ -451,7 +460,7 @@ cdef class RecordWalk:
             kl_leave(&self.busy)
 
     def close(self):
-        """Ends it, as a generator's close does."""
+        """Ends the iteration, as a generator's close does."""
         claim(&self.busy, "iterator of records")
         try:
             self.finish()
@@ -459,7 +468,7 @@ cdef class RecordWalk:
             kl_leave(&self.busy)
 
     def refuse(self, error):
-        """Ends it; whoever asks for a record afterwards gets the error."""
+        """Ends the iteration; the next request for a record raises the error."""
         claim(&self.busy, "iterator of records")
         try:
             self.refusal = error
@@ -468,8 +477,9 @@ cdef class RecordWalk:
             kl_leave(&self.busy)
 
     def told(self):
-        """How far it is in the present batch: (its reader, the offset behind the last record that was handed out, that
-        record's leader epoch); None where none was, or there is no batch.  Also of one that has ended."""
+        """Returns how far the iterator is in the current batch: (its reader, the offset after the last record
+        returned, that record's leader epoch); None if no record was returned, or there is no batch. Also available
+        after the end."""
         claim(&self.busy, "iterator of records")
         try:
             return None if self.told_offset < 0 else (self.told_reader, self.told_offset, self.told_epoch)
@@ -477,7 +487,7 @@ cdef class RecordWalk:
             kl_leave(&self.busy)
 
     def leave_batch(self):
-        """Hands out no more of the present batch."""
+        """Skips the rest of the current batch."""
         claim(&self.busy, "iterator of records")
         try:
             self.left = 0
@@ -490,7 +500,7 @@ cdef class RecordWalk:
         self.let_go()
 
     cdef int let_go(self) except -1:
-        """What is kept of the last records keeps no bytes of the log."""
+        """Ends the iteration, and detaches the last records from the log's bytes."""
         cdef Record record
         self.is_over = True
         for record in (self.last, self.before_last):
@@ -519,7 +529,7 @@ cdef class RecordWalk:
             if self.left > 0:
                 self.left -= 1
                 if rec.next_record(&self.cursor, self.how, self.max_body, False, &view) != rec.OK:
-                    raise RuntimeError("a batch changed while it was read")  # it is ours alone, and was looked through
+                    raise RuntimeError("the batch changed while it was read")  # nobody else has it, and it was checked
                 offset = rec.offset_of(&self.batch, &view)
                 if not self.first_offset <= offset < self.end_offset:
                     continue
@@ -547,7 +557,7 @@ cdef class RecordWalk:
                 return None
 
     cdef bint is_wanted(self, const uint8_t* key, int64_t key_size, int64_t timestamp) except -1:
-        """Whether the filters let a record through."""
+        """Returns whether the filters let a record through."""
         if not self.timestamp_min <= timestamp <= self.timestamp_max:
             return False
         return self.wanted_keys is None or is_wanted_key(&self.wanted_keys.keys, key, key_size)
@@ -565,7 +575,7 @@ cdef class RecordWalk:
 
     cdef bint next_batch(self) except -1:
         cdef BatchHeader header
-        for reader, chunk, header in self.batches:  # what it raises leaves it known how far we were
+        for reader, chunk, header in self.batches:  # if this raises, the position so far is still known
             self.told_offset = -1
             if self.filters and self.is_outside(header):
                 continue
@@ -582,7 +592,7 @@ cdef class RecordWalk:
         return False
 
     cdef bint is_outside(self, BatchHeader header) noexcept:
-        """Whether none of the batch's timestamps is wanted, by its header."""
+        """Returns whether no timestamp of the batch is wanted, by its header."""
         if header.row.magic != 2:
             return False
         if header.row.max_timestamp < self.timestamp_min:
@@ -590,7 +600,7 @@ cdef class RecordWalk:
         return header.row.attributes & TIMESTAMP_TYPE_FLAG and header.row.max_timestamp > self.timestamp_max
 
     cdef bint open_batch(self, chunk, BatchHeader header) except -1:
-        """Whether the batch is a usual one, and its records are as they should be; they come next."""
+        """Returns whether the batch is a usual one with valid records; if so, they come next."""
         cdef const uint8_t* start
         cdef int64_t size = header.row.size
         cdef _Payload payload
@@ -636,7 +646,7 @@ cdef class RecordWalk:
         return good
 
     cdef Record filled(self, const RecordView* view, int64_t offset):
-        """The record of `view`: the last but one that was handed out, if nobody kept it."""
+        """Returns the record of `view`: reuses the last but one that was returned, if nobody kept it."""
         cdef Record record = self.before_last
         self.before_last = self.last
         self.last = None
@@ -669,8 +679,10 @@ cdef class RecordWalk:
 @cython.auto_pickle(False)
 @cython.final
 cdef class Iteration:
-    """An iterator of the things in `placed`, pairs of a place and a thing; `async for` goes over another,
-    `asynchronously()`.  As of a RecordWalk, no signal comes between handing out and `told`: the last one's place."""
+    """An iterator of the things in `placed`, pairs of a place and a thing; `asynchronously()` is the iterator for
+    `async for`.
+
+    As in RecordWalk, no signal can come between returning a thing and recording its place, which `told` returns."""
 
     cdef object placed, asynchronously, place
 
@@ -683,7 +695,7 @@ cdef class Iteration:
 
     def __aiter__(self):
         if self.asynchronously is None:
-            raise TypeError("this is gone over by `for`")
+            raise TypeError("use `for` with these record batches")
         return self.asynchronously()
 
     def __repr__(self):
@@ -696,16 +708,16 @@ cdef class Iteration:
         return thing
 
     def told(self):
-        """The place of the last thing that was handed out; None where none was."""
+        """Returns the place of the last thing that was returned; None if there was none."""
         return self.place
 
     def close(self):
-        """As a generator's close."""
+        """Closes the iterator, as a generator's close does."""
         self.placed.close()
 
 
 cdef bint is_whole(Cursor cursor, int64_t count, int how, int64_t max_body) noexcept nogil:
-    """Whether these are `count` records and nothing else."""
+    """Returns whether these are `count` records and nothing else."""
     cdef RecordView view
     cdef int64_t _i
     for _i in range(count):

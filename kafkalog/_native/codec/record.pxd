@@ -1,19 +1,18 @@
-# The one walk over magic-2 records: a bounded step that finds a record's parts, by the rules of Kafka's three readers
-# (DefaultRecord.readFrom and readPartiallyFrom, 4.4.0), and the verdicts that it gives.  Records as objects, columns,
-# validation and whatever keeps some records of a batch stand on it: a view says where its record begins and ends, so
-# that one may be copied as bytes.  Knows bytes; what a verdict is called in an error is
-# `kafkalog.engine.format.records`.
+# The only walk over magic-2 records: a bounded step that finds a record's parts, by the rules of Kafka's three readers
+# (DefaultRecord.readFrom and readPartiallyFrom, 4.4.0), and the verdicts that it gives. Records as objects, columns,
+# validation and compaction are built on it. A view says where its record begins and ends, so that it can be copied as
+# bytes. Knows bytes; the error texts of the verdicts are in `kafkalog.engine.format.records`.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkalog._native.codec.cursor cimport Cursor, take
 from kafkalog._native.codec.layout cimport load8
 from kafkalog._native.codec.varint cimport read_varint, read_varlong, size_of_uvarint64, zigzag32, zigzag64
 
-# Kafka has three, and they refuse different things.
+# Kafka has three readers, which refuse different things.
 cdef enum Reader:
-    BUFFER = 0  # uncompressed batches: a record may look past its own length, the sum must fit
-    STREAM = 1  # decompressed: each record in its own bounds
-    SKIP = 2    # decompressed and kept as it is: keys and values are stepped over, the length is not compared
+    BUFFER = 0  # uncompressed batches: a record may be read past its length, the sum must fit
+    STREAM = 1  # decompressed: each record within its bounds
+    SKIP = 2  # decompressed and kept unchanged: keys and values are skipped, the length is not compared
 
 # `expected` and `found` of the view hold the numbers that belong to a verdict.
 cdef enum Verdict:
@@ -32,18 +31,18 @@ cdef enum Verdict:
     SIZE_MISMATCH = 12          # expected: the length, found: what the parts take
     SHORT_SKIP = 13             # found: the bytes that are missing
     BYTES_LEFT = 14             # found: how many
-    # Of whole batches, beside their records.
-    BAD_BOUNDS = 15             # the batch does not lie in the buffer: the caller's mistake
+    # Whole batches, not single records.
+    BAD_BOUNDS = 15  # the batch is not inside the buffer: the caller's mistake
     NO_MEMORY = 16
-    NEEDS_PAYLOAD = 17          # compressed or older: somebody else has to open it
+    NEEDS_PAYLOAD = 17  # compressed or older: the caller has to decompress or convert it
     FULL = 18
-    # Of columns that are to be written.
+    # Columns that are to be written.
     BAD_TIMESTAMP = 19
     BAD_OFFSET = 20
     BAD_COLUMN = 21
     TOO_LONG = 22
 
-# What the numbers of a batch's records count from.
+# The base values of the deltas in a batch's records.
 cdef struct Batch:
     int64_t count
     int64_t base_offset
@@ -53,10 +52,10 @@ cdef struct Batch:
     int64_t append_time
 
 cdef struct RecordView:
-    # [start, end): the record with the length in front.
+    # [start, end): the record including its length prefix.
     const uint8_t* start
     const uint8_t* end
-    # NULL for null, and then the size is negative, as it was read.
+    # NULL for null; then the size is negative, as it was read.
     const uint8_t* key
     const uint8_t* value
     const uint8_t* headers
@@ -66,7 +65,7 @@ cdef struct RecordView:
     int32_t value_size
     int32_t header_count
     int32_t body_size
-    # Whether a builder would write it so; only where that was asked for.
+    # Whether a builder would write these bytes; only set if the caller requested it.
     bint canonical
     int64_t expected
     int64_t found
@@ -81,10 +80,10 @@ cdef struct HeaderView:
 cdef inline int next_record(
     Cursor* cursor, int reader, int64_t max_body, bint canonical, RecordView* out
 ) noexcept nogil:
-    """Reads one record and moves behind it; `max_body` binds the bodies that STREAM and SKIP read.
+    """Reads one record and moves after it; `max_body` limits the bodies that STREAM and SKIP read.
 
-    `canonical` asks whether it is written as a builder would write it.  Who does not ask has the usual record by a
-    short way, with the same answers.
+    `canonical` requests whether the record is written as a builder would write it. Without it, usual records take a
+    faster path, with the same results.
     """
     out.start = cursor.at
     if not canonical:
@@ -119,7 +118,7 @@ cdef inline bint read_number(Cursor* cursor, bint canonical, RecordView* record,
 cdef inline int find_part(
     Cursor* cursor, int reader, int32_t size, RecordView* record, const uint8_t** out
 ) noexcept nogil:
-    """`size` bytes of a key or value; a negative size is a null and has none."""
+    """Finds the `size` bytes of a key or value; a negative size means null, which has no bytes."""
     out[0] = NULL
     if size < 0:
         return OK
@@ -135,7 +134,7 @@ cdef inline int find_part(
 cdef inline int next_header(
     Cursor* cursor, int reader, bint canonical, RecordView* record, HeaderView* out
 ) noexcept nogil:
-    """Reads one header of `record` and moves behind it."""
+    """Reads one header of `record` and moves after it."""
     cdef int verdict
     if not read_number(cursor, canonical, record, &out.key_size):
         return BAD_STRUCTURE
@@ -153,7 +152,7 @@ cdef inline int next_header(
 # --- the usual record -----------------------------------------------------------------------------
 
 cdef inline const uint8_t* short_varint(const uint8_t* at, uint32_t* raw) noexcept nogil:
-    """Up to three bytes, which the caller has made sure of; NULL for anything longer."""
+    """Reads a varint of up to three bytes, which the caller has checked to be available; NULL for a longer one."""
     cdef uint32_t first = load8(at)
     cdef uint32_t second, third
     if first < 0x80:
@@ -171,8 +170,8 @@ cdef inline const uint8_t* short_varint(const uint8_t* at, uint32_t* raw) noexce
 
 
 cdef inline bint usual_record(Cursor* cursor, int reader, int64_t max_body, RecordView* out) noexcept nogil:
-    """Whether the record has short varints, few headers, exactly its length and not the last bytes of all; every reader
-    takes such a one.  False says nothing, and leaves the cursor where it was."""
+    """Returns whether the record has short varints, few headers, exactly its length, and bytes after it. Every reader
+    accepts such a record. False says nothing about the record, and leaves the cursor where it was."""
     cdef Cursor rest
     cdef HeaderView header
     cdef int32_t _i
@@ -186,12 +185,12 @@ cdef inline bint usual_record(Cursor* cursor, int reader, int64_t max_body, Reco
     if at == NULL or raw & 1:
         return False
     raw >>= 1
-    # 21 bytes at least are left
+    # at least 21 bytes are left
     if <int64_t>raw > end - at or (<int64_t>raw > max_body and reader != BUFFER):
         return False
     out.body_size = <int32_t>raw
     body_end = at + raw
-    at = short_varint(at + 1, &raw)  # attributes: one byte that says nothing
+    at = short_varint(at + 1, &raw)  # attributes: one byte, which is ignored
     if at == NULL:
         return False
     out.timestamp_delta = <int64_t>(raw >> 1) ^ -(<int64_t>(raw & 1))
@@ -222,7 +221,7 @@ cdef inline bint usual_record(Cursor* cursor, int reader, int64_t max_body, Reco
         out.value_size = -1 - <int32_t>(raw >> 1)
     else:
         raw >>= 1
-        # one byte more: the count of headers
+        # one more byte: the count of headers
         if <int64_t>raw >= end - at:
             return False
         out.value = at
@@ -333,7 +332,7 @@ cdef inline int any_record(
         verdict = next_header(&body, reader, canonical, out, &header)
         if verdict != OK:
             return verdict
-        # A builder would decode and encode the key: only ASCII is sure to come back as it was.
+        # A builder would decode and encode the key: only ASCII is sure to come back unchanged.
         if canonical and (header.value_size < -1 or not is_ascii(header.key, header.key_size)):
             out.canonical = False
     if reader != SKIP and body.at - first != out.body_size:

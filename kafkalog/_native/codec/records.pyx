@@ -1,7 +1,7 @@
-"""Magic-2 records as Python objects, and back: one call a batch.
+"""Magic-2 records as Python objects, and back: one call for each batch.
 
-Raises nothing of the domain: a verdict, a position and the numbers of the error text go to
-`kafkalog.engine.format.records`, which knows Kafka's words for them.
+Raises no domain error: the verdict, the position and the numbers of the error text go to
+`kafkalog.engine.format.records`, which has Kafka's texts for them.
 """
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -16,7 +16,7 @@ from kafkalog._native.codec.octets cimport open_octets
 from kafkalog._native.codec.record cimport Batch, HeaderView, RecordView
 from kafkalog._native.codec.varint cimport size_of_uvarint64, write_uvarint64, zigzag32, zigzag64
 
-# Verdicts and readers, for all who walk over records; record.pxd says which numbers belong to which.
+# Verdicts and readers, for all code that walks over records; record.pxd says which numbers belong to which verdict.
 OK = rec.OK
 NEGATIVE_COUNT = rec.NEGATIVE_COUNT
 PREMATURE_END = rec.PREMATURE_END
@@ -37,8 +37,8 @@ BUFFER, STREAM, SKIP = rec.BUFFER, rec.STREAM, rec.SKIP
 
 
 cdef class Record:
-    """One record as it is read.  `size` counts its bytes in the (decompressed) batch; `headers` is a tuple of
-    (key, value) pairs; `timestamp` is -1 where there is none; `sequence` is -1 outside idempotent batches."""
+    """One record as read. `size` is the number of its bytes in the (decompressed) batch; `headers` is a tuple of (key,
+    value) pairs; `timestamp` is -1 for none; `sequence` is -1 outside idempotent batches."""
 
     cdef readonly int64_t offset
     cdef readonly int64_t timestamp
@@ -111,7 +111,7 @@ cdef tuple read_headers(RecordView* view):
     cursor.at = view.headers
     cursor.end = view.end
     for _ in range(view.header_count):
-        # next_record has walked them already
+        # next_record has checked them before
         if rec.next_header(&cursor, rec.BUFFER, False, view, &header) != rec.OK:
             break
         name = PyUnicode_DecodeUTF8(<const char*>header.key, header.key_size, "replace")
@@ -129,10 +129,10 @@ def read_records(
     bint streaming,
     int64_t max_body,
 ):
-    """The records of a payload: (records, verdict, position of the record at fault, expected, found).
+    """Reads the records of a payload -> (records, verdict, position of the bad record, expected, found).
 
-    `log_append_time` replaces the timestamps where it is not None.  `streaming` says that the payload was
-    compressed: Kafka's rules differ a little.  What was read before a fault is returned with it.
+    `log_append_time` replaces the timestamps if it is not None. `streaming` says that the payload was compressed:
+    Kafka's rules differ a little. The records before a bad one are returned, too.
     """
     cdef Py_buffer buffer
     cdef Batch batch
@@ -206,7 +206,7 @@ cdef int64_t body_size(
 
 
 def record_size(int64_t timestamp_delta, int32_t offset_delta, bytes key, bytes value, tuple headers):
-    """Bytes that one record takes in a batch, its length in front included; headers as for write_records."""
+    """Returns the bytes that one record takes in a batch, including its length prefix; headers as for write_records."""
     cdef int64_t size = body_size(timestamp_delta, offset_delta, key, value, headers)
     return size + size_of_uvarint64(zigzag32(<int32_t>size))
 
@@ -223,8 +223,8 @@ cdef uint8_t* put(uint8_t* at, object part):
 
 
 def write_records(list rows):
-    """The payload of a batch: `rows` of (timestamp delta, offset delta, key, value, headers), where headers is a
-    tuple of (bytes, bytes or None) and key and value are bytes or None."""
+    """Returns the payload of a batch: `rows` of (timestamp delta, offset delta, key, value, headers), where headers is
+    a tuple of (bytes, bytes or None) and key and value are bytes or None."""
     cdef int64_t total = 0
     cdef int64_t size
     cdef int64_t timestamp_delta
@@ -234,20 +234,20 @@ def write_records(list rows):
     cdef uint8_t* end
     cdef bytes out
     cdef list checked = []
-    # Counted and written from what was taken here: the caller's list may change, and lists in it.
+    # Counts and writes the values read here: the caller's list may change, and so may lists in it.
     for timestamp_delta, offset_delta, key, value, headers in rows:
         if not ((key is None or type(key) is bytes) and (value is None or type(value) is bytes)):
-            raise TypeError("keys and values are bytes or None")
+            raise TypeError("expected bytes or None for keys and values")
         if type(headers) is not tuple:
-            raise TypeError("headers are a tuple")
+            raise TypeError(f"headers: found a {type(headers).__name__}, expected a tuple")
         if headers:
             headers = tuple([(name, part) for name, part in headers])
         for name, part in headers:
             if type(name) is not bytes or not (part is None or type(part) is bytes):
-                raise TypeError("a header is bytes and bytes or None")
+                raise TypeError("headers: expected a pair of bytes, and bytes or None")
         size = body_size(timestamp_delta, offset_delta, key, value, headers)
         if size > INT32_MAX:
-            raise OverflowError("a record passes 2 GiB")
+            raise OverflowError(f"a record has {size} bytes, expected at most 2 GiB")
         checked.append((size, timestamp_delta, offset_delta, key, value, headers))
         total += size + size_of_uvarint64(zigzag32(<int32_t>size))
     out = PyBytes_FromStringAndSize(NULL, total)
@@ -264,5 +264,5 @@ def write_records(list rows):
         for name, part in headers:
             at = put(at, name)
             at = put(at, part)
-    assert at == end, "a record's size was counted wrong"
+    assert at == end, "the size of a record was computed wrong"
     return out

@@ -1,3 +1,3 @@
-__pyx_capi__: dict[str, object]  # what other native modules call
+__pyx_capi__: dict[str, object]  # for other native modules
 
 def spare_bytes() -> int: ...

@@ -1,9 +1,9 @@
-"""Blocks of megabytes that columns have left, for the next columns.
+"""Spare blocks of megabytes, left by columns and reused by the next columns.
 
-The allocator gives such blocks back to the system at once, and who reads a log as columns gets and leaves some with
-each batch: half of the time of a read goes into pages that the system clears and maps for bytes that are overwritten
-anyway.  So a few of them, KEPT_BYTES at most, lie spare for the whole process.  Any thread may take and give; where two
-meet, the second does without.
+The allocator returns such blocks to the system at once, and a reader of columns allocates and frees some with each
+batch. Half of the time of a read would go into pages that the system clears and maps for bytes that are overwritten
+anyway. So the process keeps a few blocks, KEPT_BYTES at most. Any thread may use them; if two threads meet, the second
+one continues without.
 """
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
@@ -13,7 +13,7 @@ from kafkalog._native.codec.guard cimport kl_enter, kl_leave
 cdef extern from *:
     """
     #if defined(__SANITIZE_ADDRESS__)
-    #define KL_KEPT_BYTES 0  /* that it sees who uses what he has left */
+    #define KL_KEPT_BYTES 0  /* so that the sanitizer sees each use after free */
     #elif defined(__has_feature)
     #if __has_feature(address_sanitizer)
     #define KL_KEPT_BYTES 0
@@ -44,7 +44,7 @@ cdef uint8_t* take_spare(int64_t needed, int64_t* capacity) noexcept nogil:
     cdef int i, largest = -1
     if needed < LEAST_BYTES or not kl_enter(&busy):
         return NULL
-    for i in range(SLOTS):  # the largest: what takes a block will grow
+    for i in range(SLOTS):  # the largest one, because the column that takes it will grow
         if spares[i].capacity >= needed and (largest < 0 or spares[i].capacity > spares[largest].capacity):
             largest = i
     if largest >= 0:
@@ -71,5 +71,5 @@ cdef void give_back(uint8_t* at, int64_t capacity) noexcept nogil:
 
 
 def spare_bytes():
-    """How much lies spare now."""
+    """Returns the bytes that are spare now."""
     return kept_bytes

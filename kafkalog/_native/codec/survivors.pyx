@@ -1,19 +1,19 @@
-"""Compaction's two loops over the usual batches: which keys there are, and which records stay (Cleaner, 4.4.0).
+"""Compaction's two loops over usual batches: collecting the keys, and deciding which records stay (Cleaner, 4.4.0).
 
-`add_keys` puts the keys of a slice of a log into a SkimpyOffsetMap; `Survivors` looks each record of a slice up in it
-and gives the bytes of what stays: a batch of which nothing goes as it is, others built anew around the records that
-stay, byte for byte as Kafka's MemoryRecords.filterTo builds them.  A slice is a buffer and rows of the table that
-`batches.scan` made of it.
+`add_keys` puts the keys of a slice of a log into a SkimpyOffsetMap. `Survivors` looks up each record of a slice and
+gives the bytes that stay: a batch that loses no record unchanged, other batches rebuilt around the records that stay,
+byte for byte as Kafka's MemoryRecords.filterTo builds them. A slice is a buffer and rows of the table that
+`batches.scan` created of it.
 
-The usual batch is one of magic 2 that is no control batch, belongs to no transaction, is well formed, and is not kept
-for its producer's or the high watermark's sake.  Where its records are compressed, `inflate(codec, body)` of the caller
-gives them, or None.  At any other batch both stop and say its row: `kafkalog.engine.cleaner` follows its transaction
-and vouches for it, or takes it by the plain way, which knows every rule; and calls again behind it.  So nothing is
-decided here that is not decided there, and a test runs both ways.
+A usual batch has magic 2, is not a control batch, belongs to no transaction, is well formed, and is not kept because of
+its producer or the high watermark. If its records are compressed, the caller's `inflate(codec, body)` returns them, or
+None. At any other batch both loops stop and return its row. `kafkalog.engine.cleaner` then follows the batch's
+transaction and vouches for it, or handles it by the general path, which knows every rule, and calls again for the
+batches after it. So this module makes no decision that the general path would make differently, and a test runs both.
 
-Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
-batch is judged.  A batch of very many records goes in parts, and memory is that of a part and of what stays.  A length
-or place that is read again out of the buffer is checked again.
+Look-ups are done in bulk, over many batches at once: first all records are walked, then all keys are looked up, then
+each batch is decided. A batch of very many records is handled in parts, and memory is that of one part and of what
+stays. A length or position that is read again from the buffer is checked again.
 """
 
 import numpy as np
@@ -66,7 +66,7 @@ from kafkalog._native.codec.varint cimport size_of_uvarint64, write_uvarint64, z
 from kafkalog._native.codec.batches import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
-    # Records that are walked before they are looked up; a batch of more goes in parts.
+    # Records that are walked before they are looked up; a batch with more is handled in parts.
     AT_ONCE = 8192
     KNOWN_FLAGS = 0x7F
     NOT_USUAL = 200
@@ -77,7 +77,7 @@ cdef enum:
 ctypedef const uint8_t* Bytes
 
 cdef struct Item:
-    # A record of the slice: [start, end), its key (NULL for none), and what the decision asks for.
+    # A record of the slice: [start, end), its key (NULL for none), and the inputs of the decision.
     const uint8_t* start
     const uint8_t* end
     const uint8_t* key
@@ -93,8 +93,8 @@ cdef struct Item:
 
 
 cdef struct Findings:
-    # What the records of a batch come to, as far as they were looked at: of those that stay the first timestamp, the
-    # largest one and the last offset; whether a builder would write them so; what was written of them.  And the delete
+    # The result for the records of a batch that were examined so far. For the kept ones: the first timestamp, the
+    # largest one and the last offset; whether a builder would write the same bytes; the bytes written. Also the delete
     # horizon that the batch gets, or has.
     int64_t count
     int64_t kept
@@ -120,8 +120,8 @@ cdef inline void begin(Findings* found) noexcept nogil:
 
 @cython.auto_pickle(False)
 cdef class _Slice:
-    """A buffer, the table of its batches, and perhaps the decompressed records of one of them; `vouched`: the caller
-    has looked after its transaction."""
+    """A buffer, the table of its batches, and optionally the decompressed records of one of them; `vouched`: the caller
+    has checked its transaction."""
 
     cdef Py_buffer data
     cdef Py_buffer table
@@ -135,7 +135,7 @@ cdef class _Slice:
 
     def __cinit__(self, data, table, int64_t base_position, payload, bint vouched):
         if table.dtype != _BATCH_DTYPE:
-            raise TypeError("a table of BATCH_DTYPE is wanted")
+            raise TypeError("table: found another dtype, expected BATCH_DTYPE")
         open_octets(data, &self.data)
         self.has_data = True
         open_octets(table, &self.table)
@@ -160,7 +160,8 @@ cdef class _Slice:
             PyBuffer_Release(&self.payload)
 
     cdef bint inflated(self, int64_t at, view, inflate) except -1:
-        """Whether row `at` is compressed, and of no transaction: the payload has its records then.  `view`: `data`."""
+        """Decompresses row `at` into the payload and returns True, if it is compressed and belongs to no transaction.
+        `view`: `data`."""
         cdef Row row
         cdef int64_t place
         if at >= self.rows:
@@ -180,7 +181,8 @@ cdef class _Slice:
         return True
 
     cdef bint usual(self, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader) noexcept nogil:
-        """Whether row `at` is a batch that is judged here; then where its records are, and by which reader."""
+        """Returns whether row `at` is a batch that is decided here; if so, sets where its records are, and the
+        reader."""
         cdef int64_t place
         row[0] = (<const Row*>self.table.buf)[at]
         if row.magic != 2 or row.verdict or row.attributes & ~KNOWN_FLAGS or row.record_count < 0:
@@ -213,20 +215,20 @@ cdef class _Slice:
 # --- the map -------------------------------------------------------------------------------------
 
 cdef struct Pending:
-    # Keys that wait to be put, in order, and what had happened when each of them was met.
+    # Keys that wait to be put, in order, and the counters at the time when each was read.
     Bytes[TOGETHER] keys
     uint32_t[TOGETHER] sizes
     int64_t[TOGETHER] offsets
     int64_t[TOGETHER] read
     int64_t[TOGETHER] completed
     int64_t count
-    # Records that were read, and the end of the last whole batch since the last key; -1 for none.
+    # The number of records read, and the end of the last whole batch since the last key; -1 for none.
     int64_t read_so_far
     int64_t completed_since
 
 
 cdef bint put_pending(SkimpyOffsetMap map, Pending* pending, int64_t limit) noexcept nogil:
-    """Whether all of them went in; else the map is full, and `read_so_far` says what was read before that."""
+    """Returns whether all keys were put; otherwise the map is full, and `read_so_far` is what was read before that."""
     cdef int64_t put = 0
     if pending.count:
         if pending.completed[0] >= 0 and map.size >= limit:
@@ -245,7 +247,7 @@ cdef bint put_pending(SkimpyOffsetMap map, Pending* pending, int64_t limit) noex
 
 
 cdef bint is_whole(const Batch* batch, Cursor cursor, int reader) noexcept nogil:
-    """Whether a batch has the records that it declares, and nothing else."""
+    """Returns whether a batch has the records that it declares, and nothing else."""
     cdef RecordView record
     cdef int64_t _i
     for _i in range(batch.count):
@@ -269,7 +271,8 @@ cdef int64_t add_rows(
         if not slice.usual(at, &row, &batch, &cursor, &reader):
             break
         if map.size + pending.count + batch.count >= limit and not is_whole(&batch, cursor, reader):
-            # The plain way judges whether the map is full before the damage: it must find none of this batch's keys.
+            # The general path decides that the map is full before it finds damage: it must find none of this batch's
+            # keys in the map.
             full[0] = not put_pending(map, pending, limit)
             return at
         before = pending.read_so_far
@@ -292,7 +295,7 @@ cdef int64_t add_rows(
             pending.read_so_far += 1
             i += 1
         if i < batch.count or cursor.at != cursor.end:
-            # Damage: the plain way reads the batch once more, and says where.
+            # Damage: the general path reads the batch again and reports where.
             if not put_pending(map, pending, limit):
                 full[0] = True
                 return at
@@ -311,20 +314,20 @@ def add_keys(
 ):
     """Puts the keys at and above `start_offset` of the batches from row `first` on -> (row, full, records read).
 
-    The row is the first one that was not taken: the table's end, or a batch that is not usual; where the map had
-    `limit` keys and met another, the one in which that was, or one that was looked at with it.  `map.latest_offset` is
-    Kafka's: of the last key that was put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though
-    it be of a transaction, and `payload` has its records decompressed, where they are compressed.  `row.position` -
-    `base_position` is a batch's place in `data`.  Runs without the GIL, but for `inflate`.
+    The row is the first one that was not added: the table's end, or a batch that is not usual. If the map had `limit`
+    keys and met another one, it is the batch with that key, or one read together with it. `map.latest_offset` is
+    Kafka's: the last key that was put, or the end of a whole batch. `vouched`: only row `first` is read, even if it
+    belongs to a transaction, and `payload` has its records decompressed, if they are compressed. `row.position` -
+    `base_position` is a batch's position in `data`. Runs without the GIL, except for `inflate`.
 
-    More than eight parameters: a slice is three of them, a batch that is vouched for two, compressed ones one.
+    More than eight parameters: three for a slice, two for a vouched batch, one for compressed ones.
     """
     cdef _Slice slice = _Slice(data, table, base_position, payload, vouched or payload is not None)
     cdef Pending pending
     cdef bint full = False
     cdef int64_t at, before
     if not 0 <= first <= slice.rows:
-        raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
+        raise IndexError(f"row: found {first}, expected 0 to {slice.rows}")
     pending.count = pending.read_so_far = 0
     pending.completed_since = -1
     view = None if inflate is None else memoryview(data).cast("B")
@@ -350,12 +353,13 @@ def add_keys(
 
 @cython.auto_pickle(False)
 cdef class Survivors:
-    """Takes batches, gives what is left of them.
+    """Reads batches and collects the bytes of what stays.
 
-    `map` is complete.  `now_ms`: a tombstone goes when its batch's delete horizon is not above it; one that has none
-    gets `now_ms` + `delete_retention_ms`.  `keep_ends`: last offsets of batches (each producer's last one, the one
-    below the high watermark) that the plain way judges.  What was counted is Kafka's FilterResult: bytes
-    and messages read, messages and bytes retained, and messages without a key; and `tombstones` that had their time.
+    `map` is complete.  `now_ms`: a tombstone is removed when its batch's delete horizon is not above it; a batch
+    without a horizon gets `now_ms` + `delete_retention_ms`.  `keep_ends`: last offsets of batches that the general path
+    decides (each producer's last one, the one below the high watermark).  The counters are those of Kafka's
+    FilterResult: bytes and messages read, messages and bytes retained, and messages without a key; and `tombstones`,
+    those whose time has passed.
     """
 
     cdef SkimpyOffsetMap map
@@ -403,14 +407,16 @@ cdef class Survivors:
         self, data, table, int64_t first=0, *, int64_t base_position=0, int64_t room=INT64_MAX, inflate=None,
         deflate=None
     ):
-        """Takes the batches from row `first` on; answers the row of the first one that is not usual, or the table's
-        end, or the one behind that with which `size` went above `room`.  Runs without the GIL, but for `inflate` and
-        `deflate(codec, records)`, which compresses again what stays of a compressed batch."""
+        """Processes the batches from row `first` on. Returns the row of the first one that is not usual, or the table's
+        end, or the row after the batch with which `size` exceeded `room`.
+
+        Runs without the GIL, except for `inflate` and `deflate(codec, records)`, which compresses the records that stay
+        of a compressed batch."""
         cdef _Slice slice = _Slice(data, table, base_position, None, False)
         cdef int64_t at = first
         cdef int verdict
         if not 0 <= first <= slice.rows:
-            raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
+            raise IndexError(f"row: found {first}, expected 0 to {slice.rows}")
         view = None if inflate is None else memoryview(data).cast("B")
         while True:
             self.enter()
@@ -427,7 +433,7 @@ cdef class Survivors:
                 return at
 
     cdef bint take_compressed(self, _Slice slice, int64_t at, view, inflate, deflate) except -1:
-        """Whether row `at` is a compressed one that is usual but for that; then it was taken."""
+        """Processes row `at` and returns True, if it is a compressed batch that is otherwise usual."""
         if at >= slice.rows or self.is_end((<const Row*>slice.table.buf)[at].last_offset):
             return False
         if not slice.inflated(at, view, inflate):
@@ -441,16 +447,16 @@ cdef class Survivors:
         return True
 
     def take_batch(self, data, table, int64_t row, payload=None, *, int64_t base_position=0):
-        """Takes one batch that its transaction, if any, keeps, be it one of `keep_ends`; `payload` has its records
-        decompressed, where they are compressed -> what becomes of it.
+        """Processes one batch that its transaction, if any, keeps, even if it is in `keep_ends`. `payload` has its
+        records decompressed, if they are compressed.
 
-        None: it is not usual, and was not taken.  True: what stays of it was added.  False: nothing stays.  Else the
-        payload of the records that stay, to be compressed, and the header of their batch (without its size and
-        checksum): both are for `add_batch`.
+        Returns None if the batch is not usual and was not processed; True if what stays of it was added; False if
+        nothing stays. Otherwise returns the payload of the records that stay, to be compressed, and the header of their
+        batch (without its size and checksum): both are for `add_batch`.
         """
         cdef _Slice slice = _Slice(data, table, base_position, payload, True)
         if not 0 <= row < slice.rows:
-            raise IndexError(f"found row {row}, expected one below {slice.rows}")
+            raise IndexError(f"row: found {row}, expected 0 to {slice.rows - 1}")
         return self.take_one(slice, row)
 
     cdef object take_one(self, _Slice slice, int64_t row):
@@ -480,7 +486,7 @@ cdef class Survivors:
             self.leave()
 
     def add_batch(self, header, payload):
-        """Adds the batch of `take_batch`'s header and the compressed payload."""
+        """Adds a batch: the header from `take_batch` and the compressed payload."""
         cdef Py_buffer head, body
         cdef uint8_t* at
         claim(&self.busy, "Survivors")
@@ -508,12 +514,12 @@ cdef class Survivors:
 
     @property
     def size(self):
-        """Bytes that `bytes()` would give."""
+        """The number of bytes that `bytes()` would return."""
         return self.filled
 
     def counted(self):
-        """Bytes and messages read, messages and bytes retained, of those that went the ones without a key and the last
-        tombstones of their keys; since the last call."""
+        """Returns the counts since the last call: bytes and messages read, messages and bytes retained, and of the
+        removed messages those without a key and the last tombstones of their keys."""
         claim(&self.busy, "Survivors")
         try:
             found = (
@@ -527,7 +533,7 @@ cdef class Survivors:
             kl_leave(&self.busy)
 
     def bytes(self):
-        """The batches that stay, since the last call; with them `max_offset` begins anew."""
+        """Returns the batches that stay, since the last call; resets `max_offset`."""
         claim(&self.busy, "Survivors")
         try:
             found = self.out.at[: self.filled]
@@ -540,11 +546,12 @@ cdef class Survivors:
     # --- the steps -----------------------------------------------------------------------------------
 
     cdef int enter(self) except -1:
-        """For what looks into the map, which may be others', too; followed by `try: ... finally: self.leave()`."""
+        """Claims this object and the map, which others may share; to be followed by `try: ... finally:
+        self.leave()`."""
         claim(&self.busy, "Survivors")
         if not kl_enter(&self.map.busy):
             kl_leave(&self.busy)
-            raise RuntimeError("another thread is at work in this SkimpyOffsetMap")
+            raise RuntimeError("another thread is using this SkimpyOffsetMap")
         return 0
 
     cdef void leave(self) noexcept nogil:
@@ -607,7 +614,7 @@ cdef class Survivors:
             self.look_up(count)
             count = 0
             while at[0] < last:
-                row = (<const Row*>self.rows.at)[at[0] - first]  # as it was walked; the table may change
+                row = (<const Row*>self.rows.at)[at[0] - first]  # as it was walked; the table may have changed
                 of = row.record_count
                 judged = self.judge(slice, &row, <Item*>self.items.at + count, of)
                 if judged == NO_MEMORY:
@@ -621,9 +628,9 @@ cdef class Survivors:
         return OK
 
     cdef int walk(self, const Batch* batch, Cursor* cursor, int reader, int64_t* count) noexcept nogil:
-        """Adds the records of a batch to the items; NOT_USUAL, and none of them, where it is damaged."""
+        """Adds the records of a batch to the items; returns NOT_USUAL, and adds none, if the batch is damaged."""
         cdef int verdict
-        if batch.count > cursor.end - cursor.at:  # a record has more than a byte
+        if batch.count > cursor.end - cursor.at:  # a record takes more than one byte
             return NOT_USUAL
         verdict = self.walk_some(batch, cursor, reader, count[0], batch.count)
         if verdict != OK:
@@ -636,7 +643,7 @@ cdef class Survivors:
     cdef int walk_some(
         self, const Batch* batch, Cursor* cursor, int reader, int64_t known, int64_t more
     ) noexcept nogil:
-        """`more` records of a batch, behind the items that are known."""
+        """Adds `more` records of a batch after the known items."""
         cdef RecordView record
         cdef Item* item
         cdef int64_t i
@@ -684,7 +691,7 @@ cdef class Survivors:
                 asked += 1
 
     cdef int judge(self, _Slice slice, const Row* row, Item* items, int64_t count) noexcept nogil:
-        """Of one batch, whose records are `items`: what stays goes to the output."""
+        """Decides one batch, whose records are `items`, and adds what stays to the output."""
         cdef Findings found
         cdef int verdict
         begin(&found)
@@ -703,8 +710,8 @@ cdef class Survivors:
     cdef int judge_large(
         self, _Slice slice, const Row* row, const Batch* batch, Cursor cursor, int reader
     ) noexcept nogil:
-        """The same of a batch of any number of records, AT_ONCE after AT_ONCE: one that is built anew is walked again,
-        and what its records say is asked again, for nothing is kept of a record."""
+        """Decides a batch of any number of records, AT_ONCE at a time. A batch to rebuild is walked again, and its keys
+        are looked up again, because no record is kept in memory."""
         cdef Findings found, again
         cdef int verdict
         begin(&found)
@@ -721,7 +728,7 @@ cdef class Survivors:
             verdict = self.judge_parts(row, batch, cursor, reader, &again, &found)
             if verdict != OK:
                 return verdict
-            if again.kept != found.kept:  # the buffer changes: that is nobody's batch
+            if again.kept != found.kept:  # the buffer changed: the two walks saw different batches
                 return NOT_USUAL
             if not self.close(slice, row, &found, &again):
                 return NO_MEMORY
@@ -732,7 +739,7 @@ cdef class Survivors:
     cdef int judge_parts(
         self, const Row* row, const Batch* batch, Cursor cursor, int reader, Findings* found, const Findings* first
     ) noexcept nogil:
-        """All records of a batch; those that stay are written where `first` says what came of them."""
+        """Decides all records of a batch; if `first`, the result of a first walk, is given, writes those that stay."""
         cdef int64_t left = batch.count, more
         cdef int verdict
         if left > cursor.end - cursor.at:
@@ -750,7 +757,7 @@ cdef class Survivors:
         return OK if cursor.at == cursor.end else NOT_USUAL
 
     cdef void decide(self, const Row* row, Item* items, int64_t count, Findings* found) noexcept nogil:
-        """Which records of a batch stay."""
+        """Decides which records of a batch stay."""
         cdef bint tombstones_stay = not row.attributes & DELETE_HORIZON_FLAG or self.now_ms < row.base_timestamp
         cdef int64_t i, kept = 0, invalid = 0, tombstones = 0, last = found.last_offset
         cdef bint has_tombstone = found.has_tombstone
@@ -777,12 +784,12 @@ cdef class Survivors:
         found.tombstones += tombstones
         found.last_offset = last
         found.has_tombstone = has_tombstone
-        # Only a batch that is built anew asks for it.
+        # Only a batch that is rebuilt needs it.
         if found.copyable and kept and (found.kept < found.count or has_tombstone or count < row.record_count):
             found.copyable = can_be_copied(items, count, &found.copied_offset)
 
     cdef int verdict_of(self, const Row* row, Findings* found) noexcept nogil:
-        """What becomes of a batch, from what its records come to; also its delete horizon."""
+        """Returns what happens to a batch, from the results of its records; also sets its delete horizon."""
         found.horizon = row.base_timestamp if row.attributes & DELETE_HORIZON_FLAG else -1
         found.has_horizon = (row.attributes & DELETE_HORIZON_FLAG) != 0
         if found.kept == 0:
@@ -806,7 +813,7 @@ cdef class Survivors:
             self.max_offset = max(self.max_offset, row.last_offset if verdict == VERBATIM else found.last_offset)
 
     cdef bint copy(self, _Slice slice, const Row* row) noexcept nogil:
-        """Puts out a batch as it is."""
+        """Outputs a batch unchanged."""
         if not reserve(&self.out, self.filled + row.size):
             return False
         memcpy(self.out.at + self.filled, self.header_of(slice, row), <size_t>row.size)
@@ -818,8 +825,8 @@ cdef class Survivors:
         return <const uint8_t*>slice.data.buf + (row.position - slice.base_position)
 
     cdef bint write(self, const Item* items, int64_t count, const Findings* terms, Findings* found) noexcept nogil:
-        """Puts records that stay behind those of the same batch before them, by the batch's horizon and first timestamp
-        (`terms`); whether there was memory."""
+        """Writes the records that stay after those of the same batch before them, with the batch's horizon and first
+        timestamp (`terms`); returns whether there was memory."""
         cdef int64_t i, kept = 0, size = 0, delta, body, copied
         cdef int64_t base_timestamp = terms.horizon if terms.has_horizon else terms.first_timestamp
         cdef const Item* item
@@ -829,7 +836,7 @@ cdef class Survivors:
             if items[i].kept:
                 kept += 1
                 size += items[i].end - items[i].start
-        # A timestamp takes nine bytes more at worst, and the length before it one.
+        # A timestamp takes at most nine bytes more, and the length before it one.
         if not reserve(&self.out, self.filled + RECORDS + found.written + size + 16 * kept):
             return False
         at = self.out.at + self.filled + RECORDS + found.written
@@ -856,7 +863,8 @@ cdef class Survivors:
         return True
 
     cdef bint close(self, _Slice slice, const Row* row, const Findings* terms, const Findings* found) noexcept nogil:
-        """The header of a batch whose records were written; a decompressed one's payload is still to be compressed."""
+        """Writes the header of a batch whose records were written; the payload of a decompressed batch is still to be
+        compressed."""
         cdef int64_t size = RECORDS + found.written
         cdef uint8_t* start
         cdef uint16_t attributes = <uint16_t>row.attributes
@@ -881,15 +889,15 @@ cdef class Survivors:
 
 
 cdef inline bint is_buildable(const Row* row) noexcept nogil:
-    """Whether a builder takes what the header says of the producer."""
+    """Returns whether a builder accepts the header's producer fields."""
     if row.producer_id == -1:
         return not row.attributes & TRANSACTIONAL_FLAG
     return row.producer_id >= 0 and row.producer_epoch >= 0 and row.base_sequence >= 0
 
 
 cdef bint can_be_copied(const Item* items, int64_t count, int64_t* before) noexcept nogil:
-    """Whether a builder would take the records that are kept, behind one of offset `before`, and write them as they
-    are, but for the timestamp."""
+    """Returns whether a builder would accept the kept records after one of offset `before`, and write them unchanged
+    except for the timestamp."""
     cdef Cursor cursor
     cdef RecordView record
     cdef int64_t i
@@ -911,7 +919,8 @@ cdef bint can_be_copied(const Item* items, int64_t count, int64_t* before) noexc
 
 
 cdef inline bint is_plain(const RecordView* record) noexcept nogil:
-    """Whether a builder surely would write it so: no attributes, every number as short as can be, and no headers."""
+    """Returns whether a builder would surely write these bytes: no attributes, every number as short as possible, and
+    no headers."""
     cdef int64_t size
     if record.key_size < -1 or record.value_size < -1 or load8(record.end - record.body_size) != 0:
         return False
@@ -930,6 +939,6 @@ cdef inline bint is_plain(const RecordView* record) noexcept nogil:
 
 
 cdef inline void seal(uint8_t* batch, int64_t size) noexcept nogil:
-    """The size and the checksum of a batch of magic 2."""
+    """Sets the size and the checksum of a batch of magic 2."""
     store32(batch + BATCH_LENGTH, <uint32_t>(size - LOG_OVERHEAD))
     store32(batch + CRC, crc32c_update(0, batch + ATTRIBUTES, <size_t>(size - ATTRIBUTES)))

@@ -1,5 +1,4 @@
-# Whether bytes are UTF-8, by the rule of Unicode: no surrogates, nothing longer than it must be, nothing above
-# U+10FFFF.
+# Checks UTF-8 by Unicode's rules: no surrogates, no overlong forms, nothing above U+10FFFF.
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 

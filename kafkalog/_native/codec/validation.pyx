@@ -1,8 +1,8 @@
-"""The records of a v2 batch that wants to be appended: is their structure whole, and may each of them come in?
+"""Checks the records of a v2 batch before an append: is their structure valid, and may each of them be appended?
 
-One loop over `record.next_record`, by whichever of Kafka's readers the caller names; the judgement on each record is
-here.  Knows bytes and numbers; wording and raising is the caller's.  Source: DefaultRecordBatch and
-LogValidator.validateRecord (4.4.0).
+One loop over `record.next_record`, with the Kafka reader that the caller names; the check of each record is here. Knows
+bytes and numbers; the caller words and raises errors. Source: DefaultRecordBatch and LogValidator.validateRecord
+(4.4.0).
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -57,7 +57,7 @@ cdef enum:
     E_NO_KEY = 0
     E_TIMESTAMP = 1
     E_CLAIMS_APPEND_TIME = 2
-    # Below this many bytes giving the interpreter away costs more than it brings.
+    # Below this many bytes, releasing the GIL costs more than it gains.
     NOGIL_BYTES = 32768
     # Up to this many bytes a copy costs less than a second buffer in the write.
     COPY_BYTES = 32768
@@ -70,7 +70,7 @@ cdef struct Refusal:
     int32_t key_size
     int32_t value_size
 
-# Refused records, as they are met: what is kept of them grows with them.
+# Refused records; the memory grows with their number.
 cdef struct Refusals:
     Refusal* rows
     int32_t count
@@ -96,7 +96,7 @@ cdef inline void fail(Findings* out, int verdict, int64_t expected, int64_t foun
 
 
 cdef inline int judge(const Rules* rules, const Batch* batch, int64_t timestamp, bint has_key) noexcept nogil:
-    """Why the record may not be appended, or -1.  Differences wrap as Java's longs do."""
+    """Returns why the record may not be appended, or -1. Differences wrap as Java's longs do."""
     cdef uint64_t age
     if rules.need_key and not has_key:
         return E_NO_KEY
@@ -110,11 +110,11 @@ cdef inline int judge(const Rules* rules, const Batch* batch, int64_t timestamp,
 
 
 cdef bint keep(Refusals* refusals, Refusal refusal) noexcept nogil:
-    """False when memory ends."""
+    """Returns False if memory runs out."""
     cdef int32_t capacity
     cdef Refusal* grown
     if refusals.count == refusals.capacity:
-        # No overflow: a record takes more bytes than one, and their sum is an int32.
+        # Cannot overflow: a record takes more than one byte, and the sum of the bytes is an int32.
         capacity = 16 if refusals.capacity == 0 else refusals.capacity + min(refusals.capacity, 1 << 24)
         grown = <Refusal*>realloc(refusals.rows, <size_t>capacity * sizeof(Refusal))
         if grown == NULL:
@@ -129,9 +129,9 @@ cdef bint keep(Refusals* refusals, Refusal refusal) noexcept nogil:
 cdef void walk(
     Cursor cursor, const Batch* batch, const Rules* rules, bint canonical, Findings* out, Refusals* kept
 ) noexcept nogil:
-    """Fills `out`, and `kept` where it is given: in one walk, for another might find other records.
+    """Fills `out`, and `kept` if it is given, in one walk: a second walk might find other records.
 
-    Without `canonical` it is not asked for, and found False."""
+    Without `canonical`, that field is False."""
     cdef RecordView view
     cdef int64_t timestamp, offset
     cdef int32_t i
@@ -159,7 +159,7 @@ cdef void walk(
         timestamp, offset = rec.timestamp_of(batch, &view), rec.offset_of(batch, &view)
         if i == 0:
             out.first_timestamp = timestamp
-        # Canonical: a builder that is given these records would write these bytes.
+        # Canonical: a builder with these records would write these bytes.
         if (
             not view.canonical
             or view.offset_delta != i
@@ -188,13 +188,12 @@ cdef void walk(
 @cython.auto_pickle(False)
 @cython.final
 cdef class RecordWalk:
-    """What a walk found.
+    """The result of a walk.
 
-    `verdict`, `row`, `expected`, `found`: the first structure error and the record that has it.  Otherwise, of the
-    records that may be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix),
-    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`, where it was
-    asked for: a builder given these records would write these bytes.
-    `refusals`: (index, kind, timestamp, offset, key size, value size).
+    `verdict`, `row`, `expected`, `found`: the first structure error and its record. Otherwise, for the records that may
+    be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix), `sequential` (their
+    offsets are 0, 1, 2...). `first_timestamp` is the first record's; `canonical`, if requested: a builder with these
+    records would write these bytes. `refusals`: (index, kind, timestamp, offset, key size, value size).
     """
 
     cdef Findings findings
@@ -253,8 +252,8 @@ cdef list refusal_list(const Refusals* refusals):
 
 
 cdef const uint8_t* whole_batch(const Py_buffer* view, int64_t position, uint8_t* header, int64_t* size) noexcept nogil:
-    """The records of the v2 batch at `position` and a copy of its 61 bytes, or NULL where it does not lie in the
-    buffer.  Whatever is asked of the header is asked of the copy, so that all answers are of one header."""
+    """Returns the records of the v2 batch at `position` and a copy of its 61 bytes, or NULL if it is not inside the
+    buffer. All header fields are read from the copy, so that they belong to one header."""
     cdef const uint8_t* at
     if position < 0 or position > view.len - RECORDS:
         return NULL
@@ -288,14 +287,14 @@ def walk_records(
     int32_t max_record_bytes=ARRAY_BYTES_MAX,
     bint canonical=True,
 ):
-    """Walk over the records of the v2 batch at byte `position` of `data`.
+    """Walks over the records of the v2 batch at byte `position` of `data`.
 
-    `payload` holds the records where they were compressed; None: they follow the header.  `create_time`: compare
-    the records' times with `now` (milliseconds) and the two limits; a batch whose records claim append time is
-    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.  `canonical`: say that too; who does not
-    ask has the usual records by a shorter way.
+    `payload` holds the records if they were compressed; None: they follow the header. `create_time`: compare the
+    records' times with `now` (milliseconds) and the two limits; otherwise a batch whose records claim append time is
+    refused. `max_record_bytes` limits the readers STREAM and SKIP. `canonical`: report this field, too; without it,
+    usual records take a faster path.
 
-    More than eight parameters: one call judges all records of a batch.
+    More than eight parameters: one call checks all records of a batch.
     """
     cdef Py_buffer view, payload_view
     cdef Batch batch
@@ -394,15 +393,16 @@ cdef class AppendInfo:
 @cython.auto_pickle(False)
 @cython.final
 cdef class OrdinaryBatch(BatchHeader):
-    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `OrdinaryRules.admit`.
+    """A producer's single batch that needs no change but its offset and leader epoch. Created by `OrdinaryRules.admit`.
 
-    Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
-    A header like any other, first as the producer wrote it, then as `date` and `place` left it.  `record_bytes`, of the
-    records with their framing before compression: -1 until they were looked at.
+    Its records are already checked if they are not compressed; otherwise (`codec` above 0) they are valid once
+    `check_payload` returned True. It is a header like any other, first as the producer wrote it, then as `date` and
+    `place` leave it. `record_bytes` is the size of the records with their framing before compression, -1 until they
+    were checked.
     """
 
     def __init__(self):
-        raise TypeError("made by OrdinaryRules.admit()")
+        raise TypeError("an OrdinaryBatch is created by OrdinaryRules.admit()")
 
     @property
     def payload(self):
@@ -422,7 +422,8 @@ cdef class OrdinaryBatch(BatchHeader):
         )
 
     def check_payload(self, payload, int32_t max_record_bytes):
-        """Whether the decompressed records may be appended as they are; False: somebody else says why not."""
+        """Returns whether the decompressed records may be appended unchanged; if False, the caller's slower path finds
+        the reason."""
         cdef Py_buffer view
         cdef Cursor cursor
         cdef bint good
@@ -439,14 +440,14 @@ cdef class OrdinaryBatch(BatchHeader):
         return good
 
     def place(self, int64_t next_offset, int32_t leader_epoch):
-        """Gives the batch its offsets, from `next_offset` on; answers what to write, one buffer behind the other.
+        """Gives the batch its offsets, from `next_offset` on; returns the buffers to write, one after the other.
 
-        OverflowError where there are no more offsets.
+        Raises OverflowError if the offsets exceed an int64.
         """
         return self.placed(next_offset, leader_epoch)
 
     cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch):
-        cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(self.head)  # nobody else has seen these bytes
+        cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(self.head)  # nobody else has these bytes
         cdef int64_t last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>self.row.record_count - 1)
         if last_offset < next_offset:
             raise OverflowError(next_offset)
@@ -460,12 +461,12 @@ cdef class OrdinaryBatch(BatchHeader):
         return (self.head, PyMemoryView_FromObject(self.data)[RECORDS:])
 
     def told(self, kind, int64_t log_start_offset, record_validation_stats):
-        """The `kind` of AppendInfo that tells of this batch, once it has its place."""
+        """Returns an AppendInfo of class `kind` for this batch; call it after `place`."""
         return self.info(kind, log_start_offset, record_validation_stats)
 
     def date(self, int64_t now):
-        """Where the topic says so, gives the batch the time of its append, `now`, and the checksum over that: under the
-        log's lock, so that no later time lies before an earlier one."""
+        """If the topic is so configured, sets the append time `now` and the new checksum. Called under the log's lock,
+        so that append times never decrease."""
         self.dated(now)
 
     cdef int dated(self, int64_t now) except -1:
@@ -507,8 +508,8 @@ cdef class OrdinaryBatch(BatchHeader):
 
 
 cdef inline bint is_ordinary(const Row* row, bint of_client) noexcept nogil:
-    """Whether a batch is like nearly all of producers, or of coordinators (not `of_client`).  Any other has checks and
-    errors of its own."""
+    """Returns whether a batch is like nearly all batches of producers, or of coordinators (not `of_client`). Other
+    batches need additional checks and error texts."""
     cdef int known = CODEC_MASK | TRANSACTIONAL_FLAG
     if not of_client:
         known |= CONTROL_FLAG  # a marker, which has a producer and no sequence
@@ -524,9 +525,9 @@ cdef inline bint is_ordinary(const Row* row, bint of_client) noexcept nogil:
 @cython.auto_pickle(False)
 @cython.final
 cdef class OrdinaryRules:
-    """What a topic asks of a batch: bytes at most, a key in every record, how far its records' times may be from now
-    (milliseconds), the codec (-1: any), whether records keep their times (`create_time`) or the batch gets the
-    append's; and of the segment that takes it."""
+    """A topic's requirements for a batch: the maximum of bytes, a key in every record, how far its records' times may
+    differ from now (milliseconds), the codec (-1: any), whether records keep their times (`create_time`) or the batch
+    gets the append time; and those of the segment that it is appended to."""
 
     # More than eight parameters: a topic's settings, by name.
     def __init__(
@@ -545,12 +546,13 @@ cdef class OrdinaryRules:
         self.create_time = create_time
 
     cpdef OrdinaryBatch admit(self, data, int64_t now, bint of_client=True):
-        """The single ordinary v2 batch that `data` is, whole and with the right checksum, if these rules let it in.
+        """Returns the single ordinary v2 batch in `data`, complete and with the right checksum, if these rules admit
+        it.
 
-        None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
-        hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`,
-        which nobody changes meanwhile.  Of an EncodedBatch it is known what the checks would find.  `of_client`: else
-        it is a coordinator's, which may be a marker.
+        Returns None for anything else: the slower checks find the reason and word the error. The checked bytes are the
+        ones that `place` returns: a small batch is copied first (one buffer is written faster than two); a large one
+        must be `bytes`, which cannot change. The checks of an EncodedBatch are known to succeed. `of_client` False: the
+        batch is a coordinator's and may be a marker.
         """
         cdef Py_buffer view
         cdef OrdinaryBatch found
@@ -606,19 +608,19 @@ cdef class OrdinaryRules:
             PyBuffer_Release(&view)
 
     cdef bint is_known_good(self, EncodedBatch batch, int64_t now) noexcept:
-        """Whether all records of such a batch may come in; False where each is to be looked at."""
+        """Returns whether all records of such a batch may be appended; False if each must be checked."""
         if batch.record_bytes < 0 or (self.need_key and not batch.has_keys):
             return False
         if not self.create_time:
             return True
-        # Times that are none, or so far away that differences wrap, are for the walk.
+        # Missing times, or times so far away that differences wrap, need the walk.
         if batch.min_timestamp < 0 or now < 0:
             return False
         return now - batch.min_timestamp <= self.before_max_ms and batch.max_timestamp - now <= self.after_max_ms
 
 
 cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
-    """Whether the checksum is right and the records are, as far as they can be seen."""
+    """Returns whether the checksum is right, and the records are valid if they are not compressed."""
     if found.record_bytes >= 0:
         return True
     if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:

@@ -6,7 +6,7 @@ from kafkalog._native.codec.layout cimport load8
 
 
 cdef inline bint read_uvarint64(Cursor* cursor, uint64_t* out, int max_bytes) noexcept nogil:
-    """False when the bytes end early or the number is longer than `max_bytes`."""
+    """Returns False if the bytes end early or the number is longer than `max_bytes`."""
     cdef uint64_t value = 0
     cdef int shift = 0
     cdef int used = 0
@@ -27,7 +27,7 @@ cdef inline bint read_uvarint64(Cursor* cursor, uint64_t* out, int max_bytes) no
 
 cdef inline bint read_varint(Cursor* cursor, int32_t* out) noexcept nogil:
     cdef uint64_t raw
-    # One-byte numbers are nearly all there are: lengths, deltas and counts.
+    # Nearly all numbers have one byte: lengths, deltas and counts.
     raw = load8(cursor.at) if cursor.at < cursor.end else 0x80
     if raw < 0x80:
         cursor.at += 1
@@ -65,7 +65,7 @@ cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
 
 
 cdef inline uint8_t* write_uvarint64(uint8_t* at, uint64_t raw) noexcept nogil:
-    """Writes `raw` (at most 10 bytes, the caller has made room) and returns the place behind it."""
+    """Writes `raw` (at most 10 bytes, the caller has made room) and returns the position after it."""
     while raw >= 0x80:
         at[0] = <uint8_t>(raw | 0x80)
         raw >>= 7

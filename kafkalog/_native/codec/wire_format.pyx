@@ -1,8 +1,8 @@
-"""The wire format of schema registries: a zero byte, a schema's number (int32, big-endian), the payload; for Protobuf
-the indexes of the message in its schema stand before the payload.
+"""The wire format of schema registries: a zero byte, a schema's number (int32, big-endian), the payload. For Protobuf,
+the indexes of the message in its schema are before the payload.
 
-`split` says where the payloads of a binary column lie, `gather` makes a column of payloads in any order.  Columns to
-columns; what a payload means is somebody else's.
+`split` finds the payloads in a binary column; `gather` builds a column of payloads in any order. Columns in, columns
+out; the caller decodes the payloads.
 """
 from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -18,9 +18,9 @@ from kafkalog._native.codec.octets cimport is_null, open_octets, open_rows
 
 cdef enum:
     HEADER_BYTES = 5
-    # Of message indexes, as they are written: they are told apart by one number of 64 bits.
+    # The largest encoded size of message indexes: they are identified by one number of 64 bits.
     INDEXES_BYTES_MAX = 8
-    # Numbers of rows that have no schema.
+    # The numbers of rows without a schema.
     OF_NULL = -1
     OF_NO_MAGIC = -2
     OF_BAD_INDEXES = -3
@@ -29,7 +29,7 @@ IS_NULL, NO_MAGIC, BAD_INDEXES = OF_NULL, OF_NO_MAGIC, OF_BAD_INDEXES
 
 
 cdef int64_t read_index(const uint8_t** at, const uint8_t* end) noexcept nogil:
-    """A zigzag varint that is no less than 0, or -1."""
+    """Reads a zigzag varint that is not negative; returns -1 for anything else."""
     cdef uint64_t found = 0
     cdef int shift = 0
     cdef uint64_t seen
@@ -44,7 +44,7 @@ cdef int64_t read_index(const uint8_t** at, const uint8_t* end) noexcept nogil:
 
 
 cdef const uint8_t* skip_indexes(const uint8_t* at, const uint8_t* end, uint64_t* code) noexcept nogil:
-    """Past message indexes: how many, then each; NULL for what are none.  `code` has their bytes."""
+    """Skips message indexes (how many, then each); NULL if they are invalid. `code` gets their bytes."""
     cdef const uint8_t* start = at
     cdef int64_t count = read_index(&at, end)
     cdef int shift = 0
@@ -65,13 +65,14 @@ cdef const uint8_t* skip_indexes(const uint8_t* at, const uint8_t* end, uint64_t
 
 
 def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_indexes=False):
-    """(schema numbers, starts, ends, codes) of the rows' payloads, int64 and for codes uint64, places in `data`.
+    """Returns (schema numbers, starts, ends, codes) of the rows' payloads, int64 (codes: uint64); positions are in
+    `data`.
 
-    The number is IS_NULL of a null, NO_MAGIC of a row that is not of the format, BAD_INDEXES of one whose message
-    indexes are none, or take more than eight bytes.  A code is the bytes of the message indexes, the first one lowest.
-    `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an Arrow
-    binary column whose first row is `first_row` of the bitmap.  IndexError where an offset lies outside of the data,
-    or the bitmap is too short.
+    The number is IS_NULL for a null, NO_MAGIC for a row that does not have the format, BAD_INDEXES for one with message
+    indexes that are invalid or take more than eight bytes. A code is the bytes of the message indexes, the first one
+    lowest. `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an
+    Arrow binary column whose first row is bit `first_row` of the bitmap. Raises IndexError if an offset is outside the
+    data, or the bitmap is too short.
     """
     cdef Py_buffer data_view, offsets_view, bits_view
     cdef const int32_t* ends
@@ -116,7 +117,7 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
                         continue
                 starts[row], stops[row] = at - base, end
         if not inside:
-            raise IndexError("an offset lies outside of the column's data")
+            raise IndexError("an offset is outside the column's data")
         return found
     finally:
         PyBuffer_Release(&bits_view)
@@ -125,9 +126,9 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
 
 
 def gather(data, starts, ends, rows):
-    """Columns with one binary column, "payload": of each of `rows` the bytes from its start to its end.
+    """Returns columns with one binary column, "payload": for each of `rows`, the bytes from its start to its end.
 
-    All are int64.  IndexError where one lies outside, or all take more than 2^31 - 1 bytes.
+    All arguments are int64. Raises IndexError if one is outside, or all payloads take more than 2^31 - 1 bytes.
     """
     cdef Py_buffer data_view
     cdef const int64_t[::1] first = np.ascontiguousarray(starts, np.int64)
@@ -164,7 +165,7 @@ def gather(data, starts, ends, rows):
                 filled += end - start
                 (<int32_t*>places.at)[i + 1] = <int32_t>filled
         if not inside:
-            raise IndexError("a payload lies outside of the column's data")
+            raise IndexError("a payload is outside the column's data")
         if not good:
             raise MemoryError
         payload = Column(

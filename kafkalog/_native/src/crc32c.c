@@ -1,14 +1,14 @@
 /* CRC-32C and CRC-32.
  *
- * Theory.  A CRC is the remainder of the message, read as a polynomial over GF(2), by P.  Both CRCs here are
- * reflected: bit 0 of a word is its highest power.  Two facts carry everything below:
- *   - the remainder of A*x^n + B is that of (A mod P)*x^n, plus that of B: parts of a message can be worked on
- *     side by side and joined by a multiplication with x^n mod P ("shift");
- *   - PCLMULQDQ multiplies reflected 64-bit words into a*b*x (one power too many), and the CRC32 instruction
- *     over a 64-bit word w gives w*x^32 mod P.  The exponents in `init` are off by 1 and 33 for that reason.
+ * Theory. A CRC is the remainder of the message, read as a polynomial over GF(2), divided by P. Both CRCs here are
+ * reflected: bit 0 of a word is its highest power. Everything below follows from two facts:
+ *   - the remainder of A*x^n + B is that of (A mod P)*x^n, plus that of B: parts of a message can be processed in
+ *     parallel and joined by a multiplication with x^n mod P ("shift");
+ *   - PCLMULQDQ multiplies reflected 64-bit words into a*b*x (one power too many), and the CRC32 instruction over a
+ *     64-bit word w gives w*x^32 mod P. The exponents in `init` are off by 1 and 33 for that reason.
  *
- * On x86 the CRC32 instruction and PCLMULQDQ use different execution ports, each good for 8 bytes a cycle: the
- * `pclmul` kernel runs four folding accumulators and three CRC32 streams at once, 136 bytes a turn. */
+ * On x86 the CRC32 instruction and PCLMULQDQ use different execution ports, each with a throughput of 8 bytes a cycle:
+ * the `pclmul` kernel runs four folding accumulators and three CRC32 streams at once, 136 bytes in each iteration. */
 #include "crc32c.h"
 
 #include <string.h>
@@ -32,9 +32,9 @@
 #endif
 #endif
 
-/* Turns of the big kernel at most: 64 * 136 bytes stay well inside the first-level cache. */
+/* The most iterations of the big kernel: 64 * 136 bytes fit into the first-level cache. */
 #define TURNS_MAX 64
-/* Longest input of the plain three-stream loop, in 8-byte words of one stream. */
+/* Longest input of the simple three-stream loop, in 8-byte words of one stream. */
 #define STREAM_WORDS_MAX 24
 /* Below this many bytes one chain is faster than three streams and their join. */
 #define CHAIN_MAX 208
@@ -102,7 +102,7 @@ static inline uint32_t load_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* On an unfinished value (not inverted). */
+/* Continues an unfinished value (not inverted). */
 static uint32_t by_slices(uint32_t table[8][256], uint32_t crc, const uint8_t *p, size_t n)
 {
     for (; n >= 8; n -= 8, p += 8) {
@@ -138,7 +138,7 @@ static inline uint64_t load_word(const uint8_t *p)
     return word;
 }
 
-/* One chain of CRC32, on an unfinished value: the best for short inputs and for tails. */
+/* One chain of CRC32 on an unfinished value: the fastest for short inputs and for tails. */
 SSE42 static inline uint32_t chain(uint32_t crc, const uint8_t *p, size_t n)
 {
     uint64_t value = crc;
@@ -166,7 +166,8 @@ SSE42 static inline uint32_t chain(uint32_t crc, const uint8_t *p, size_t n)
 
 SSE42 static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *p, size_t n)
 {
-    /* Long enough for the 2 * 32 steps of a join to vanish, short enough for three to stay in the first-level cache. */
+    /* Long enough to make the 2 * 32 steps of a join negligible, short enough for three to stay in the first-level
+     * cache. */
     enum { STREAM = 4096 };
     crc = ~crc;
     if (n >= 3 * STREAM) {
@@ -200,7 +201,7 @@ PCLMUL static inline __m128i fold(__m128i x, __m128i k, __m128i next)
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/* The unfinished CRC of a folded accumulator. */
+/* Returns the unfinished CRC of a folded accumulator. */
 PCLMUL static inline uint32_t reduce128(__m128i x)
 {
     uint64_t value = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x));
@@ -213,7 +214,7 @@ PCLMUL static inline uint64_t shifted(uint64_t crc, uint64_t by)
         _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)crc), _mm_cvtsi64_si128((long long)by), 0x00));
 }
 
-/* Three CRC32 streams of `words` words each, on an unfinished value. */
+/* Runs three CRC32 streams of `words` words each, on an unfinished value. */
 PCLMUL static inline uint32_t streams(uint32_t crc, const uint8_t *p, size_t words)
 {
     uint64_t a = crc, b = 0, c = 0;
@@ -227,7 +228,7 @@ PCLMUL static inline uint32_t streams(uint32_t crc, const uint8_t *p, size_t wor
     return (uint32_t)(_mm_crc32_u64(0, a) ^ c);
 }
 
-/* 136 bytes a turn: 64 folded, then 3 streams of 24.  All the folded bytes come first in memory. */
+/* 136 bytes in each iteration: 64 folded, then 3 streams of 24. All the folded bytes come first in memory. */
 PCLMUL static inline uint32_t turns(uint32_t crc, const uint8_t *p, size_t count)
 {
     const __m128i k64 = load128((const uint8_t *)K.fold64);
@@ -263,7 +264,7 @@ PCLMUL static inline uint32_t turns(uint32_t crc, const uint8_t *p, size_t count
     return (uint32_t)(_mm_crc32_u64(0, a) ^ c);
 }
 
-/* Out of line, so that a short input does not pay for the registers that this saves. */
+/* Not inlined, so that a short input does not pay for saving the registers. */
 PCLMUL __attribute__((noinline)) static uint32_t unfinished_pclmul(uint32_t crc, const uint8_t *p, size_t n)
 {
     while (n >= 8 * STREAM_WORDS_MAX * 3) {
@@ -312,7 +313,7 @@ PCLMUL static uint32_t crc32_pclmul(uint32_t crc, const uint8_t *p, size_t n)
     return ~by_slices(K.crc32, crc, p, n);
 }
 
-/* ---- VPCLMULQDQ: 256 bytes a turn in four 512-bit accumulators ---- */
+/* ---- VPCLMULQDQ: 256 bytes in each iteration in four 512-bit accumulators ---- */
 
 #if defined(KL_VPCLMUL)
 #if defined(KAFKALOG_EMULATE_VPCLMUL)
@@ -458,13 +459,13 @@ static inline uint32_t update_by_kind(int kind, uint32_t crc, const uint8_t *dat
 #if defined(KL_X86)
 static void build_fold(uint64_t out[2], uint64_t bytes, uint32_t poly)
 {
-    /* The low half stands 64 bits higher; both products carry one power of x too many. */
+    /* The low half is 64 bits higher; both products have one power of x too many. */
     out[0] = (uint64_t)power_of_x(8 * bytes + 63, poly) << 32;
     out[1] = (uint64_t)power_of_x(8 * bytes - 1, poly) << 32;
 }
 #endif
 
-/* The first thread here chooses and publishes `chosen` last; whoever comes meanwhile waits for that. */
+/* The first thread here chooses and publishes `chosen` last; other threads wait for that. */
 #if defined(__GNUC__)
 #define PUBLISH(where, what) __atomic_store_n(&(where), what, __ATOMIC_RELEASE)
 #define READ(where) __atomic_load_n(&(where), __ATOMIC_ACQUIRE)
@@ -539,7 +540,7 @@ static inline int kind_in_use(void)
         if (FIRST_HERE(choosing))
             choose();
         while ((kind = READ(chosen)) == UNCHOSEN)
-            ; /* microseconds, once in the life of a process */
+            ; /* microseconds, once in a process */
     }
     return kind;
 }

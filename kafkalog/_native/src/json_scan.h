@@ -1,8 +1,8 @@
-/* The inner loops of JSON columns: where a text stops being plain, whether a key is the one that is expected, eight
- * digits at once, and a decimal number as the double that is nearest to it.
+/* The inner loops of JSON columns: where a text stops being plain, whether a key is the expected one, eight digits at
+ * once, and a decimal number as the nearest double.
  *
- * The caller's bytes have SCAN_SLACK bytes of zeros behind them: a zero ends each of the loops here, and blocks are
- * loaded whole.  Nothing here allocates. */
+ * The caller's bytes have SCAN_SLACK zeros after them: a zero ends each of the loops here, and blocks are loaded whole.
+ * Nothing here allocates. */
 #ifndef KAFKALOG_JSON_SCAN_H
 #define KAFKALOG_JSON_SCAN_H
 
@@ -24,7 +24,7 @@
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define KL_LITTLE(x) __builtin_bswap64(x)
-#define KL_LOW_WORD 1 /* of a number of 128 bits */
+#define KL_LOW_WORD 1 /* the index in a 128-bit number */
 #else
 #define KL_LITTLE(x) (x)
 #define KL_LOW_WORD 0
@@ -50,8 +50,9 @@ static inline int kl_leading_zeros(uint64_t bits) {
 #endif
 }
 
-/* The first byte from `p` on that is a quote, a backslash or below a blank.  `high` becomes nonzero where a byte before
- * it is no ASCII.  What is passed over is copied to `to` (unless that is NULL), up to 15 bytes more than it has. */
+/* Returns the first byte from `p` on that is a quote, a backslash or a control character. `high` becomes nonzero if a
+ * byte before it is not ASCII. The bytes before it are copied to `to` (unless that is NULL); the copy may be up to 15
+ * bytes longer. */
 static inline const uint8_t *kl_plain_text(const uint8_t *p, uint8_t *to, uint32_t *high) {
     for (;;) {
 #if defined(KL_SSE2)
@@ -111,7 +112,7 @@ static inline const uint8_t *kl_plain_text(const uint8_t *p, uint8_t *to, uint32
     }
 }
 
-/* Whether `size` bytes are the same; both sides may be read up to 8 bytes further. */
+/* Returns whether `size` bytes are the same; both sides may be read up to 8 bytes further. */
 static inline int kl_is_same(const uint8_t *a, const uint8_t *b, int32_t size) {
     uint64_t x, y;
     while (size > 8) {
@@ -132,7 +133,7 @@ static inline int kl_is_word(const uint8_t *p, const char *word) {
     return x == y;
 }
 
-/* Whether eight digits stand here; `value` becomes value * 10^8 + those. */
+/* Returns whether there are eight digits here; if so, `value` becomes value * 10^8 + those. */
 static inline int kl_eight_digits(const uint8_t *p, uint64_t *value) {
     uint64_t x;
     memcpy(&x, p, 8);
@@ -165,8 +166,9 @@ static inline void kl_product(uint64_t a, uint64_t b, uint64_t *high, uint64_t *
 #define LEAST_POWER (-342)
 #define LARGEST_POWER 308
 
-/* The double nearest to w * 10^q, ties to even: Eisel and Lemire's way (D. Lemire, Number Parsing at a Gigabyte per
- * Second, 2021).  `powers` are the 128 first bits of 5^q from LEAST_POWER to LARGEST_POWER, high and low. */
+/* Returns the double nearest to w * 10^q, ties to even: the algorithm of Eisel and Lemire (D. Lemire, Number Parsing at
+ * a Gigabyte per Second, 2021). `powers` are the first 128 bits of 5^q from LEAST_POWER to LARGEST_POWER, high and
+ * low. */
 static inline double kl_nearest_double(const uint64_t *powers, uint64_t w, int64_t q) {
     uint64_t high, low, second_high, second_low, mantissa, bits;
     int64_t power;

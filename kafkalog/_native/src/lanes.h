@@ -1,5 +1,5 @@
-/* Binary searches side by side: the steps of `find_in` (search.pyx) for 32 targets together, without a branch that
- * nobody could predict, so that their misses overlap and AVX2, where there is some, gathers their keys. */
+/* Parallel binary searches: the steps of `find_in` (search.pyx) for 32 targets together, without unpredictable
+ * branches, so that their cache misses overlap and AVX2, if available, gathers their keys. */
 #ifndef KAFKALOG_LANES_H
 #define KAFKALOG_LANES_H
 
@@ -8,8 +8,8 @@
 
 enum { KL_LANES = 32 };
 
-/* A key of an entry, big-endian: an int64, or an int32 to which `base` is added.  No function: GCC inlines none into one
- * that is tuned otherwise. */
+/* The key of an entry, big-endian: an int64, or an int32 to which `base` is added. Not a function: GCC does not inline
+ * a function into one with other tuning. */
 #define LANE_KEY(at)                                                                                                  \
     if (wide) {                                                                                                       \
         uint64_t x;                                                                                                   \
@@ -21,8 +21,8 @@ enum { KL_LANES = 32 };
         found = (int64_t)((uint64_t)base + (uint64_t)(int64_t)(int32_t)KL_SWAP32(x));                                 \
     }
 
-/* `low` and `room` (high - low) of each lane -> `low` is the slot.  `widest`: the largest room.  Memory may change
- * meanwhile: low + room never grows. */
+/* Turns `low` and `room` (high - low) of each lane into the slot in `low`. `widest`: the largest room. Memory may
+ * change meanwhile: low + room never grows. */
 #define LANES_BODY                                                                                                    \
     for (; widest > 0; widest >>= 1)                                                                                  \
         for (int i = 0; i < KL_LANES; i++) {                                                                          \
@@ -31,8 +31,8 @@ enum { KL_LANES = 32 };
             above = -(int64_t)(found > targets[i]);                                                                   \
             left = ((half - 1) & above) | ((room[i] - half) & ~above);                                                \
             low[i] += half & ~above;                                                                                  \
-            left &= ~(left >> 63);                                  /* a room of 0 stays that */                      \
-            room[i] = left & -(int64_t)(found != targets[i]);       /* an equal key is taken where it is met */       \
+            left &= ~(left >> 63);                                  /* a room of 0 stays 0 */                         \
+            room[i] = left & -(int64_t)(found != targets[i]);       /* an equal key ends the search at once */        \
         }
 
 static inline void lanes_plain(const uint8_t *restrict keys, int stride, int wide, int64_t base, const int64_t *restrict targets,
@@ -42,7 +42,7 @@ static inline void lanes_plain(const uint8_t *restrict keys, int stride, int wid
 }
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-/* Without the tuning GCC takes gathers for slow. */
+/* Without this tuning GCC considers gathers slow. */
 #define LANES_AVX2 __attribute__((target("avx2,tune=haswell"), noinline))
 LANES_AVX2 static void lanes_avx2_offsets(const uint8_t *restrict keys, int64_t base, const int64_t *restrict targets, int64_t *restrict low,
                                           int64_t *restrict room, int64_t widest)
@@ -60,7 +60,7 @@ LANES_AVX2 static void lanes_avx2_times(const uint8_t *restrict keys, const int6
 #define LANES_HAVE_AVX2 __builtin_cpu_supports("avx2")
 #endif
 
-/* `times`: a time index by its timestamps, else an offset index by its offsets. */
+/* `times`: search a time index by timestamps, otherwise an offset index by offsets. */
 static inline void lanes_step(const uint8_t *index, int times, int64_t base, const int64_t *restrict targets, int64_t *restrict low,
                               int64_t *restrict room, int64_t widest)
 {

@@ -1,9 +1,10 @@
 /* MD5 (RFC 1321) of many messages at once.
  *
- * Theory.  A step of MD5 waits for the step before it, so one message keeps a CPU a quarter busy at best.  Messages know
- * nothing of each other: lane i of every register is message i's, and a step is taken for all of them together.  A
- * message is told by where its own last block lies; what its lane computes behind that is nobody's.  Keys are short: where
- * all of a group fit one block, only the words that they reach are filled, and the rest of the block stays zero. */
+ * Theory. A step of MD5 depends on the step before it, so one message keeps at most a quarter of a CPU core busy.
+ * Messages are independent: lane i of every register is message i's, and each step is done for all of them together.
+ * The digest of a message is taken after its last block; what its lane computes afterwards is ignored. Keys are short:
+ * if all keys of a group fit into one block, only the words that they reach are filled, and the rest of the block stays
+ * zero. */
 #include "md5.h"
 
 #include <string.h>
@@ -76,7 +77,7 @@ struct implementation {
     int here; /* whether this CPU has the instructions */
 };
 
-/* The `which`-th best of this CPU; NULL where there are not so many. */
+/* Returns the `which`-th best implementation of this CPU; NULL if it has fewer. */
 static const struct implementation *choose(int which)
 {
     static const struct implementation all[] = {

@@ -1,8 +1,8 @@
 /* One implementation of md5_many: included by md5.c once for each width, with
  *     MD5_NAME    the function's name
- *     MD5_LANES   messages side by side: twice what a register holds, so that two chains of steps overlap
+ *     MD5_LANES   messages in parallel: twice what a register holds, so that two chains of steps overlap
  *     MD5_TARGET  attributes that allow the instructions
- * and, where the compiler needs help to find them, MD5_ROTATE and MD5_F, MD5_G, MD5_H, MD5_I. */
+ * and, if the compiler needs help to find them, MD5_ROTATE and MD5_F, MD5_G, MD5_H, MD5_I. */
 
 #if MD5_LANES > 1
 #define MD5_JOIN_(a, b) a##b
@@ -48,7 +48,7 @@ MD5_TARGET static void MD5_NAME(const uint8_t *const *messages, const uint32_t *
         a += 0x67452301u, b += 0xefcdab89u, c += 0x98badcfeu, d += 0x10325476u;
         for (uint64_t at = 0; at < blocks; at++) {
             int rows = blocks == 1 ? (int)(longest / 4) + 1 : 16;
-            int ends = 0; /* whether a message's last block is this one, and another's is not */
+            int ends = 0; /* whether this block is one message's last and not another's */
             for (int row = rows; row < dirty; row++)
                 memset(input.words[row], 0, sizeof input.words[row]);
             dirty = rows;

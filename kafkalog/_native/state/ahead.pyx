@@ -1,16 +1,16 @@
-"""Reads ahead: slices of a stretch of a file in their order, of which a second thread reads some meanwhile.
+"""Reads ahead: successive slices of a part of a file, some of which a second thread reads meanwhile.
 
-What a long scan waits for is the kernel's copy out of the page cache, and two threads copy almost twice as much.  The
-slices stand at fixed positions of the file, in a ring of buffers.  Whoever has nothing to do, the helper or the caller
-who waits for a slice that the helper is at, reads the next one that nobody has claimed; so neither waits for long.
+A long scan waits for the kernel's copy out of the page cache, and two threads copy almost twice as much. The slices are
+at fixed positions of the file, in a ring of buffers. A thread with nothing to do (the helper, or the caller waiting for
+a slice that the helper is reading) reads the next unclaimed slice; so neither waits for long.
 
-Knows no batches.  Whatever is not a whole slice read without a word (the file is shorter now, the disk fails, a signal
-came, the process is a child) it does not judge: `advance` answers None, and the caller reads there himself.
+Knows no batches. If a slice cannot be read completely (the file is shorter now, the disk fails, a signal came, the
+process is a child), `advance` returns None, and the caller reads there itself.
 
-The helper is a thread of the system's, not of Python's: it never needs the GIL, runs no code of Python's, takes no
-signals, and so delays neither a finalizer nor the interpreter's exit.  It writes to the ring alone, and has ended when
-`close`, or the forgetting of the object, comes back; the memory goes when nobody looks at it any more.  `mutex` guards
-what both look at.  One caller at a time.
+The helper is a thread of the operating system, not of Python: it never needs the GIL, runs no Python code, gets no
+signals, and so delays neither a finalizer nor the interpreter's exit. It writes to the ring only, and has ended when
+`close`, or the object's deallocation, returns; the memory is freed when nobody uses it any more. `mutex` guards the
+fields that both threads use. One caller at a time.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -26,15 +26,15 @@ cdef extern from *:
     """
     #include <pthread.h>
     #include <signal.h>
-    /* A count of threads in this process: what counts itself leaves when it is forgotten. */
+    /* The number of reading threads in this process; deallocating a Busy decreases it. */
     static int kl_threads;
     static int threads_add(int n) { return __atomic_add_fetch(&kl_threads, n, __ATOMIC_RELAXED); }
-    /* Another number in a child, which has none of the threads. */
+    /* The number differs in a child process, which has none of the threads. */
     static int kl_forks;
     static int forks(void) { return __atomic_load_n(&kl_forks, __ATOMIC_RELAXED); }
     static void in_child(void) { kl_forks++; __atomic_store_n(&kl_threads, 0, __ATOMIC_RELAXED); }
     static int note_forks(void) { return pthread_atfork(NULL, NULL, in_child); }
-    /* Signals are for Python's threads. */
+    /* Signals go to Python's threads. */
     static int start_quietly(pthread_t *thread, void *(*run)(void *), void *with) {
         sigset_t all, before;
         int code;
@@ -67,7 +67,7 @@ cdef extern from *:
 
 cdef enum:
     SLOTS = 4
-    PENDING = -2  # somebody is at it; -1: it could not be read
+    PENDING = -2  # a thread is reading it; -1: it could not be read
 
 if note_forks():
     raise MemoryError
@@ -76,7 +76,7 @@ if note_forks():
 @cython.auto_pickle(False)
 @cython.final
 cdef class Busy:
-    """Counts one thread that reads, from its making until it is forgotten."""
+    """Counts one thread that reads, while this object exists."""
 
     cdef int born
 
@@ -90,12 +90,12 @@ cdef class Busy:
 
 
 def busy_threads():
-    """Scans and helpers at work in this process."""
+    """Returns the number of active scans and helpers in this process."""
     return threads_add(0)
 
 
 def can_read_ahead(file):
-    """Whether nothing stands between the file and the system that would miss a read."""
+    """Returns whether native code may read the file: no subclass would miss a read."""
     return is_plain(file) and type(file).pread_into is Descriptor.pread_into
 
 
@@ -103,10 +103,10 @@ def can_read_ahead(file):
 @cython.final
 @cython.no_gc_clear  # the helper reads the file until it has ended
 cdef class ReadAhead:
-    """The stretch [position, end) of a file in slices.
+    """The part [position, end) of a file in slices.
 
-    In front of each slice is room for as many bytes of the one before it.  Once more than `most_threads` count
-    themselves busy it gives up.  MemoryError without memory, OSError where no thread is to be had.
+    Before each slice there is room for as many bytes of the one before it. If more than `most_threads` are busy, it
+    gives up. Raises MemoryError, or OSError if no thread can be started.
     """
 
     cdef Descriptor file
@@ -115,7 +115,7 @@ cdef class ReadAhead:
     cdef pthread_t thread
     cdef pthread_mutex_t mutex
     cdef pthread_cond_t room_made, slice_read
-    cdef int64_t claimed, current  # slices that somebody took to read; the one that the caller looks at
+    cdef int64_t claimed, current  # slices that a thread has claimed; the caller's slice
     cdef int64_t got[SLOTS]  # bytes read, by slot; PENDING
     cdef bint running, stop, waits, sleeps
     cdef int born, most_threads, busy
@@ -124,7 +124,7 @@ cdef class ReadAhead:
     def __cinit__(self, Descriptor file not None, int64_t position, int64_t end, *, int64_t slice_bytes,
                   int most_threads):
         if not 0 <= position < end or not 0 < slice_bytes <= 1 << 30:
-            raise ValueError(f"[{position}, {end}) in slices of {slice_bytes} bytes")
+            raise ValueError(f"position, end, slice_bytes: found {position}, {end} and {slice_bytes}")
         self.file = file
         self.position = position
         self.end = end
@@ -141,7 +141,7 @@ cdef class ReadAhead:
         pthread_cond_init(&self.room_made, NULL)
         pthread_cond_init(&self.slice_read, NULL)
         if start_quietly(&self.thread, <void* (*)(void*) noexcept nogil>help_along, <void*>self):
-            raise OSError("no thread to read ahead")
+            raise OSError("the system cannot start a thread to read ahead")
         self.running = True
 
     def __dealloc__(self):
@@ -149,7 +149,7 @@ cdef class ReadAhead:
         free(self.ring)
 
     def close(self):
-        """Ends the helper; what `advance` gave last stays readable."""
+        """Ends the helper; the result of the last `advance` stays readable."""
         claim(&self.busy, "read ahead")
         try:
             self.end_thread()
@@ -174,17 +174,18 @@ cdef class ReadAhead:
 
     @property
     def memory(self):
-        """The memory of the slices; who holds it keeps it."""
+        """The memory of the slices; a reference to it keeps it."""
         return PyMemoryView_FromObject(self)
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.ring, SLOTS * 2 * self.slice_bytes, 0, flags)
 
     def advance(self, int64_t kept):
-        """The next slice, with the last `kept` bytes of the present one in front of it -> (begin, end) in the memory.
+        """Returns the next slice, with the last `kept` bytes of the current one before it -> (begin, end) in the
+        memory.
 
-        They are overwritten by the next call.  None, and nothing has changed, behind the last slice and wherever the
-        caller must look for himself; also when more than a slice is to be kept.
+        The next call overwrites them. Returns None, and changes nothing, after the last slice and whenever the caller
+        must read itself; also if more than a slice is to be kept.
         """
         cdef int64_t slice, begin, got
         if self.born != forks():
@@ -213,7 +214,7 @@ cdef class ReadAhead:
         return min(self.slice_bytes, self.end - self.position - slice * self.slice_bytes)
 
     cdef int64_t take(self, int64_t slice, int64_t kept) noexcept nogil:
-        """The caller's side of `advance`: bytes, or -1."""
+        """The caller's side of `advance`: returns bytes, or -1."""
         cdef int64_t got
         cdef uint8_t* before
         pthread_mutex_lock(&self.mutex)
@@ -237,9 +238,9 @@ cdef class ReadAhead:
         return got
 
     cdef bint read_one(self) noexcept nogil:
-        """Reads the next slice that nobody has claimed; False when none is left or no slot is free.
+        """Reads the next unclaimed slice; returns False if none is left or no slot is free.
 
-        Called and left with the mutex, which is given up in between.
+        The caller holds the mutex, which is released during the read.
         """
         cdef int64_t slice = self.claimed, got
         if slice >= self.count or slice >= self.current + SLOTS:
@@ -254,7 +255,7 @@ cdef class ReadAhead:
 
 
 cdef void* help_along(ReadAhead self) noexcept nogil:
-    """The helper: it borrows the object, which ends it before it goes."""
+    """The helper's loop. It borrows the object, which ends the helper before it is deallocated."""
     pthread_mutex_lock(&self.mutex)
     while not self.stop:
         if self.read_one():

@@ -1,9 +1,9 @@
-"""What a producer does for each record, and what of it no signal may split.
+"""A producer's work for each record, and the parts of it that no signal may split.
 
-Each call is one step for a signal handler, which may come out of any other of the same thread: `Sends.send` and
-`Intake.put` have a record waiting and its future made, and `Awaited` is what `concurrent.futures` asks of a
-threading.Condition, whose methods are Python and keep their lock where an interrupt comes inside.  Of a record it knows
-its size; batches, futures, topics and clocks are their makers'.
+For a signal handler each call is one step; the handler may itself call any of them in the same thread. `Sends.send` and
+`Intake.put` store a record and create its future in one step. `Awaited` does what `concurrent.futures` needs of a
+threading.Condition, whose methods are Python code and keep the lock if an interrupt comes inside. This module knows the
+size of a record; batches, futures, topics and clocks belong to the caller.
 """
 from collections import deque
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ cdef extern from "Python.h":
     void PyObject_GC_Track(void* thing)
     int PyObject_GC_IsTracked(object thing)
 
-cdef object LAST = -1  # of a deque; native indexes are not wrapped around
+cdef object LAST = -1  # the last item of a deque; native indexes do not wrap around
 
 
 @cython.auto_pickle(False)
 cdef class Answered:
-    """What the futures of one batch look at: its records until they are sent, and `outcomes` from then on.
+    """What the futures of one batch share: its records until they are sent, and `outcomes` afterwards.
 
-    An outcome is a record's offset, or an error.  What a future answers is of `kind`: a class of tuples (topic,
+    An outcome is a record's offset, or an error. A future's result is of class `kind`: a class of tuples (topic,
     partition, offset).
     """
 
@@ -45,15 +45,15 @@ cdef class Answered:
 
     def __init__(self, topic_partition, kind):
         if not (isinstance(kind, type) and issubclass(kind, tuple)):
-            raise TypeError("a class of tuples is wanted")
+            raise TypeError(f"kind: found {kind!r}, expected a class of tuples")
         if not isinstance(topic_partition, tuple):
-            raise TypeError("a pair is wanted, topic and partition")
-        tuple.__new__(kind, (*topic_partition, 0))  # TypeError for one that has more than its items
+            raise TypeError("topic_partition: expected a pair of topic and partition")
+        tuple.__new__(kind, (*topic_partition, 0))  # raises TypeError if the class requires more than its items
         self.topic_partition, self.kind = topic_partition, kind
         self.collected = Collected()
 
     def found(self, Py_ssize_t number):
-        """What is answered for a record; None where that is not known yet, or is an error."""
+        """Returns the result for a record; None if it is not known yet, or is an error."""
         return self._found(number)
 
     @cython.boundscheck(True)
@@ -64,11 +64,11 @@ cdef class Answered:
         if not isinstance(offset, int):
             return None
         if self.kind is None:
-            raise TypeError("a batch that was not made whole")
-        # As tuple.__new__(kind, (*topic_partition, offset)), at a quarter of the price.
+            raise TypeError("the batch was not initialized completely")
+        # Same as tuple.__new__(kind, (*topic_partition, offset)), at a quarter of the cost.
         topic, partition = <tuple>self.topic_partition
         made = <object>kind.tp_alloc(kind, 3)
-        Py_DECREF(made)  # the cast has counted it once more
+        Py_DECREF(made)  # the cast has added a reference
         set_item(made, 0, topic)
         set_item(made, 1, partition)
         set_item(made, 2, offset)
@@ -82,20 +82,28 @@ cdef inline void set_item(made, Py_ssize_t place, item) noexcept:
 
 @cython.auto_pickle(False)
 cdef class Numbered:
-    """The base of a record's future: which batch it is of, and the record's number there.
+    """The base of a record's future: its batch, and the record's number there.
 
-    Whoever sends keeps many of them, and the garbage collector would go over all again and again, which costs more than
-    to send.  As long as a future refers to its batch alone it can be in no cycle, and is out of the collector's sight;
-    who has it refer to something else calls `_show` before (RecordFuture does for attributes).
+    A process that sends keeps many futures, and the garbage collector would visit them again and again, which costs
+    more than sending. As long as a future refers to its batch alone it can be in no cycle, and is hidden from the
+    collector. Code that makes it refer to something else calls `_show` before (RecordFuture does for attributes).
     """
 
     cdef readonly Answered _batch
     cdef readonly Py_ssize_t _number
 
-    @cython.nonecheck(True)  # of one that no Intake has made
+    @cython.nonecheck(True)  # a future that no Intake has created
     @cython.embedsignature(False)
     def result(self, timeout=None):
-        """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
+        """Return the record's topic, partition and offset, waiting for them if necessary.
+
+        Args:
+            timeout: The longest time to wait, in seconds; None waits without a limit.
+
+        Raises:
+            TimeoutError: The record was not written within `timeout`.
+            Exception: The error because of which the record was not written.
+        """
         found = self._batch._found(self._number)
         return self._awaited(timeout) if found is None else found
 
@@ -103,7 +111,7 @@ cdef class Numbered:
         raise NotImplementedError
 
     def _show(self):
-        """From now on the garbage collector sees it."""
+        """Makes the garbage collector track it."""
         with cython.critical_section(self):
             if not PyObject_GC_IsTracked(self):
                 PyObject_GC_Track(<void*>self)
@@ -112,7 +120,7 @@ cdef class Numbered:
 @cython.auto_pickle(False)
 @cython.final
 cdef class Known:
-    """A topic's partitions as they were at one moment (`kafkalog.topic.Present`)."""
+    """A topic's partitions at one moment (`kafkalog.topic.Present`)."""
 
     cdef object changes, live, available
     cdef list places
@@ -128,32 +136,35 @@ cdef class Known:
 
 @cython.auto_pickle(False)
 cdef class Intake:
-    """Records that wait for the sender, by partition: what each `send` looks at and changes.
+    """Records that wait for the sender, by partition: the state that each `send` reads and changes.
 
-    Its lock is the accumulator's, who extends this.  Of a `home` it asks whether its `life` is live, and what says that
-    partitions are others than they were: `changes` of its `catalog`, `live` of its `directories`.  `topics` has what
-    was looked up already; of a topic it asks `present()` and `sticky`.
+    Its lock is that of the accumulator, which extends this class. It reads from `home` whether its `life` is live, and
+    two objects that are replaced whenever partitions change: `changes` of its `catalog`, `live` of its `directories`.
+    `topics` has the topics that were looked up already; of a topic it calls `present()` and `sticky`.
     """
 
     cdef public dict topics
-    cdef public bint closing  # no more records are taken; the sender ends when none is left
-    cdef public long long buffered_bytes  # guarded by _lock, as all that follows
-    # By partition, of which none is forgotten: a finalizer may send at any place.  The last of each takes more.
+    cdef public bint closing  # no more records are accepted; the sender ends when none is left
+    cdef public long long buffered_bytes  # guarded by _lock, as all fields below
+    # By partition; none is ever removed, because a finalizer may send at any point. Records are added to each one's
+    # last batch.
     cdef public dict _waiting
-    cdef public bint _sleeping  # the sender, until somebody wakes it or a batch is old enough
-    cdef public bint _is_idle  # there is nothing that could get old
+    cdef public bint _sleeping  # the sender sleeps until it is woken or a batch is old enough
+    cdef public bint _is_idle  # no batch is waiting that could become old enough
     cdef readonly object _lock, _wake
     cdef object life, catalog, directories, clock, make_batch, future_kind, acquire, release
     cdef dict known
     cdef long long buffer_bytes, grown_bytes, batch_bytes, record_overhead
 
-    # More than eight parameters: what an accumulator is made of, once, and all but the parts by name.
+    # More than eight parameters: the parts of an accumulator, set once; options by name.
     def set_up(self, home, make_batch, future_kind, wake, *, long long buffer_bytes, long long grown_bytes,
                long long batch_bytes, long long record_overhead):
-        """Before anything else.  `make_batch(place, self, now_s)` gives an Answered, `future_kind` extends Numbered;
-        `wake` is the sender's queue."""
+        """Sets the parts; must be called before anything else.
+
+        `make_batch(place, self, now_s)` returns an Answered, `future_kind` extends Numbered; `wake` is the sender's
+        queue."""
         if not (isinstance(future_kind, type) and issubclass(future_kind, Numbered)):
-            raise TypeError("a kind of Numbered is wanted")
+            raise TypeError(f"future_kind: found {future_kind!r}, expected a class that extends Numbered")
         self.life, self.catalog, self.directories = home.life, home.catalog, home.manager.directories
         self.clock, self.make_batch, self.future_kind = home.clock.milliseconds, make_batch, future_kind
         self.buffer_bytes, self.grown_bytes = buffer_bytes, grown_bytes
@@ -165,8 +176,8 @@ cdef class Intake:
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def put(self, place, tuple row not None, long long size):
-        """Takes a record, (value, key, headers, timestamp) of exact types; its future, or None where there is no room
-        for it now."""
+        """Adds a record, (value, key, headers, timestamp) of exact types, and returns its future, or None if there is
+        no room now."""
         value, key, headers, timestamp = row
         return self.put_alone(place, value, key, headers, timestamp, size)
 
@@ -177,7 +188,7 @@ cdef class Intake:
         finally:
             self.release()
 
-    @cython.nonecheck(True)  # of a batch that its maker has not made
+    @cython.nonecheck(True)  # a batch that `make_batch` did not return
     cdef put_now(self, place, value, key, tuple headers, int64_t timestamp, int64_t size):
         cdef Collected collected
         cdef Answered batch
@@ -195,7 +206,7 @@ cdef class Intake:
             waiting.append(batch)
         collected = batch.collected
         self.buffered_bytes += size
-        # First, as the sender has to wait for the lock: an interrupt may come behind any of these.
+        # First, because the sender has to wait for the lock: an interrupt may come after any of these lines.
         if self._sleeping and (self._is_idle or collected.bytes + size >= self.batch_bytes):
             self._wake.put(None)
             self._sleeping = False
@@ -206,7 +217,7 @@ cdef class Intake:
         return future
 
     cdef try_send(self, topic, value, key, headers, timestamp, partition):
-        """The future of a record of the usual kind; None for any other, and where there is no room for it now."""
+        """Returns the future of a record of the usual kind; None for any other record, or if there is no room now."""
         cdef long long size = self.record_overhead
         cdef Py_ssize_t value_bytes = 0
         cdef int32_t number = 0
@@ -236,7 +247,7 @@ cdef class Intake:
         return self.put_alone(known.places[number], value, key, (), self.clock(), size)
 
     cdef Known known_of(self, topic):
-        """A topic's partitions as they are now; None for one that was not looked up."""
+        """Returns a topic's current partitions; None if the topic was not looked up yet."""
         cdef Known known = self.known.get(topic)
         if known is not None and known.changes is self.catalog.changes and known.live is self.directories.live:
             return known
@@ -247,17 +258,17 @@ cdef class Intake:
         return known
 
     def refusal(self):
-        """Why it takes no records."""
+        """Returns the error why it accepts no records."""
         raise NotImplementedError
 
 
 @cython.auto_pickle(False)
 cdef class Sends(Closing):
-    """The base of a producer: what it does for each record."""
+    """The base of a producer: its work for each record."""
 
     cdef public Intake _it
 
-    @cython.nonecheck(True)  # of one whose making was interrupted
+    @cython.nonecheck(True)  # an object whose creation was interrupted
     @cython.annotation_typing(False)
     @cython.embedsignature(False)
     def send(
@@ -305,7 +316,7 @@ cdef class Sends(Closing):
 @cython.auto_pickle(False)
 @cython.final
 cdef class Awaited:
-    """A threading.Condition over an RLock, as far as futures use one."""
+    """A threading.Condition over an RLock, with the methods that futures need."""
 
     cdef object lock
     cdef list waiting
@@ -329,11 +340,12 @@ cdef class Awaited:
         self.lock.release()
 
     def wait(self, timeout=None):
-        """With the lock held, which is given up meanwhile: whether `notify_all` came in time (in seconds)."""
+        """Waits until `notify_all`, and returns whether it came within `timeout` seconds. The caller holds the lock,
+        which is released meanwhile."""
         cdef bint told = False
         waiter = Lock()
         waiter.acquire()
-        self.waiting.append(waiter)  # with the lock held
+        self.waiting.append(waiter)  # the caller holds the lock
         held = self.lock._release_save()
         try:
             told = waiter.acquire(True, -1 if timeout is None else max(timeout, 0))
@@ -344,7 +356,7 @@ cdef class Awaited:
         return told
 
     def notify_all(self):
-        """With the lock held: wakes all who wait."""
+        """Wakes all waiting threads. The caller holds the lock."""
         cdef list waiting = self.waiting
         self.waiting = []
         for waiter in waiting:

@@ -1,9 +1,9 @@
-"""What wakes a thread that waits for one of many things: each of them rings, and no ring is lost.
+"""Wakes a thread that waits for one of many events: each of them rings the bell, and no ring is lost.
 
-A `Bell` stands in the lists of those who will ring it (`Watermarks.waiters`).  It may be rung in the middle of an
-append, by any thread, any number of times: nothing of Python runs in that, so no signal handler does, and it cannot
-fail.  Who waits for it looks, puts it where it is rung, looks again, and waits: a ring that came first ends the wait at
-once.  One thread waits at a time.
+A `Bell` is in the lists of the objects that ring it (`Watermarks.waiters`). It may be rung in the middle of an append,
+by any thread, any number of times: ringing runs no Python code, so no signal handler, and cannot fail. A waiting thread
+checks its condition, adds the bell to the lists, checks again, and waits: a ring before that ends the wait at once. One
+thread waits at a time.
 """
 
 from threading import Lock
@@ -18,7 +18,7 @@ cdef double LONGEST_S = 1e6  # no system's locks wait longer
 cdef class Bell:
     """Rung by `release`, as a waiter of the high watermark is."""
 
-    # Held while it is silent: whoever waits takes it once more.
+    # Held while the bell is silent: the waiting thread acquires it again.
     cdef object inner
     cdef bint is_rung
     cdef object __weakref__
@@ -34,7 +34,7 @@ cdef class Bell:
                 self.inner.release()
 
     def wait(self, double timeout_s):
-        """Waits until it rings, eleven days at most; whether it did.  Silent again afterwards."""
+        """Waits until it rings, eleven days at most, and returns whether it did. It is silent again afterwards."""
         if not self.inner.acquire(True, min(max(timeout_s, 0.0), LONGEST_S)):
             return False
         with cython.critical_section(self):

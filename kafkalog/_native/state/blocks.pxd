@@ -1,4 +1,4 @@
-# The bases of what a `with` block leaves, for those that are native themselves.
+# Base classes of native context managers.
 cdef class Single:
     pass
 

@@ -1,8 +1,8 @@
-"""How a `with` block is left: what ends it is called from here, where no signal comes.
+"""The ends of `with` blocks: the code that must run is called from here, where no signal handler can interrupt.
 
-CPython looks for signals at the first bytecode of a function, so an `__exit__` written in Python may be interrupted
-before anything in it is guarded.  These see the interrupt of what they call, and still have their own say.  And each
-is the only one of what it holds.  `Turn` is a lock that is never waited for, and wakes who came in vain.
+CPython checks for signals at the first bytecode of a function, so an `__exit__` written in Python may be interrupted
+before any of its code is protected. These classes catch an interrupt of the code that they call, and still finish. None
+of them can be copied. `Turn` is a lock that is never waited for; it wakes those who found it taken.
 """
 from threading import Lock, RLock
 
@@ -11,7 +11,8 @@ cimport cython
 
 @cython.auto_pickle(False)
 cdef class Single:
-    """Who has it holds what is open; a copy would let go of the same once more.  copy and pickle come by here."""
+    """An object that holds open resources: a copy would release them a second time. copy and pickle call this
+    method."""
 
     def __reduce_ex__(self, protocol):
         raise TypeError(
@@ -21,9 +22,9 @@ cdef class Single:
 
 @cython.auto_pickle(False)
 cdef class Block(Single):
-    """What a block does to its subject is in `_leave`; `_abandon` follows where that raised, an interrupt too.
+    """`_leave` ends the block for its subject; `_abandon` is called if that raises, including for an interrupt.
 
-    `_is_over`: the block was left, however that went; whoever begins another one takes it back.
+    `_is_over`: the block has ended, in whatever way; beginning another block resets it.
     """
 
     cdef public bint _is_over
@@ -46,7 +47,7 @@ cdef class Block(Single):
 
 @cython.auto_pickle(False)
 cdef class Closing(Single):
-    """Is closed at the block's end; once more where an interrupt came first.  `close` may be called twice."""
+    """Closed at the end of the block, and again if an interrupt came first. `close` may be called twice."""
 
     def __exit__(self, kind, error, trace):
         try:
@@ -55,7 +56,7 @@ cdef class Closing(Single):
             try:
                 self.close()
             except Exception:
-                pass  # the first error is told
+                pass  # the first error is raised
             raise
 
     def close(self):
@@ -65,10 +66,10 @@ cdef class Closing(Single):
 @cython.auto_pickle(False)
 @cython.final
 cdef class Turn:
-    """Whose turn it is to do something for all who wait: `with turn as mine`, which never waits.
+    """A turn to do something for all who wait: `with turn as mine`, which never waits.
 
-    Who finds that it is another's waits for the lock that `joined` gave him before he looked: it is released once that
-    turn has ended.
+    A thread that finds the turn taken waits for the lock that `joined` returned to it before: it is released when the
+    other thread's turn ends.
     """
 
     cdef object inner
@@ -79,7 +80,7 @@ cdef class Turn:
         self.waiting = []
 
     def joined(self):
-        """A lock, held, that is released at the end of the present turn, or of the next."""
+        """Returns a held lock, which is released at the end of the current turn, or of the next one."""
         waiter = Lock()
         waiter.acquire()
         with cython.critical_section(self):

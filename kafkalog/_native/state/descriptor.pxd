@@ -9,7 +9,7 @@ cdef class Descriptor:
     cdef public str path
     cdef public Py_ssize_t call_bytes
     cdef int fd
-    cdef readonly bint plain  # no subclass stands between a read or a write and the file
+    cdef readonly bint plain  # no subclass overrides reading or writing
 
     cdef int fail(self, int code) except -1
     cdef bytes read_bytes(self, Py_ssize_t n, off_t position)
@@ -21,5 +21,5 @@ cdef class Descriptor:
 
 
 cdef inline bint is_plain(channel) noexcept:
-    """Whether native code may read and write the file itself."""
+    """Returns whether native code may read and write the file itself."""
     return isinstance(channel, Descriptor) and (<Descriptor>channel).plain

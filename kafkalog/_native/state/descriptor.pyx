@@ -1,8 +1,8 @@
-"""Reads, writes and maps of a file descriptor, syncs, and the time of day: one C call around one system call.
+"""Reads, writes and maps a file descriptor, syncs, and reads the clock: one C call for one system call.
 
-The base of `kafkalog.engine.files.OsFile`, which is what everybody else sees.  Every call reads or writes all of it,
-goes on after signals and short transfers, and gives up the GIL while the kernel works.  Errors are OSErrors that name
-the file. A write runs no signal handler before it is whole: whoever appends must know what is in the file.
+The base of `kafkalog.engine.files.OsFile`, which all other code uses. Every call transfers all bytes, continues after
+signals and short transfers, and releases the GIL while the kernel works. Errors are OSErrors that name the file. A
+write runs no signal handler before it is complete: an append must know what is in the file.
 """
 
 cimport cython
@@ -33,7 +33,7 @@ cdef extern from *:
     #include <sys/uio.h>
     #include <unistd.h>
     static void set_errno(int code) { errno = code; }
-    /* Of many who close a file one does, and who reads meanwhile finds the descriptor whole, or -1. */
+    /* Only one of many closing threads gets the descriptor; a concurrent reader sees the old one, or -1. */
     static int taken(int *fd) { return __atomic_exchange_n(fd, -1, __ATOMIC_ACQ_REL); }
     static int count_by(int *count, int by) { return __atomic_add_fetch(count, by, __ATOMIC_ACQ_REL); }
     static int loaded(const int *fd) { return __atomic_load_n(fd, __ATOMIC_RELAXED); }
@@ -45,13 +45,13 @@ cdef extern from *:
         return pwrite(fd, a, a_size, position);  /* the rest follows, as after any short write */
     #endif
     }
-    /* An fsync that reaches the platter: macOS's own stops at the drive's cache. */
+    /* An fsync that reaches the medium: that of macOS stops at the drive's cache. */
     static int full_sync(int fd) {
     #if defined(__APPLE__)
         if (fcntl(fd, F_FULLFSYNC) == 0)
             return 0;
         if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY)
-            return -1;  /* else a file system that does not know it */
+            return -1;  /* otherwise the file system does not support it */
     #endif
         return fsync(fd);
     }
@@ -62,7 +62,7 @@ cdef extern from *:
         return full_sync(fd);
     #endif
     }
-    /* NULL with errno where there is none. */
+    /* NULL with errno on an error. */
     static void *map_to_read(int fd, size_t size) {
         void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
         return at == MAP_FAILED ? NULL : at;
@@ -81,11 +81,11 @@ cdef extern from *:
 
 
 cdef enum:
-    KEPT_BYTES = 8 << 20  # of one buffer at most, while nobody looks at it
+    KEPT_BYTES = 8 << 20  # the largest idle buffer that is kept
 
 
 def milliseconds():
-    """Since the epoch, by the machine's clock."""
+    """Returns the milliseconds since the epoch, by the machine's clock."""
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
@@ -93,9 +93,9 @@ def milliseconds():
 
 @cython.auto_pickle(False)
 cdef class Descriptor:
-    """An open file: `path` for messages, and its descriptor, -1 once closed.  Closed when forgotten.
+    """An open file: `path` for messages, and its descriptor, -1 once closed. Closed when it is garbage-collected.
 
-    `call_bytes`: the most that one system call is asked for; some kernels refuse more than 2^31 - 1.
+    `call_bytes`: the most bytes of one system call; some kernels refuse more than 2^31 - 1.
     """
 
     def __init__(self, str path not None, int fd):
@@ -126,7 +126,7 @@ cdef class Descriptor:
         if fd >= 0:
             with nogil:
                 code = errno if c_close(fd) < 0 else 0
-            if code and code != EINTR:  # the descriptor is gone all the same
+            if code and code != EINTR:  # the descriptor is closed all the same
                 self.fail(code)
 
     cdef int fail(self, int code) except -1:
@@ -137,7 +137,7 @@ cdef class Descriptor:
         return -1
 
     cdef Py_ssize_t read_all(self, void* data, Py_ssize_t count, off_t position) except -1:
-        """Bytes read: fewer than `count` only at the file's end."""
+        """Returns the bytes read: fewer than `count` only at the file's end."""
         cdef Py_ssize_t done = 0, got
         cdef int code
         while done < count:
@@ -157,7 +157,7 @@ cdef class Descriptor:
         return done
 
     cdef Py_ssize_t read_quietly(self, void* data, Py_ssize_t count, off_t position) noexcept nogil:
-        """`read_all` for who has given the GIL up; -1 for whatever needs it: an error, a signal."""
+        """`read_all` for a caller without the GIL; -1 for anything that needs it: an error, a signal."""
         cdef Py_ssize_t done = 0, got = 1
         while done < count and got != 0:
             got = c_pread(loaded(&self.fd), <uint8_t*>data + done, min(count - done, self.call_bytes), position + done)
@@ -184,7 +184,7 @@ cdef class Descriptor:
         return 0
 
     def sync(self):
-        """fsync: content and length survive power loss afterwards."""
+        """fsync: content and length survive a power loss afterwards."""
         cdef int code = EINTR
         while code == EINTR:
             with nogil:
@@ -195,7 +195,7 @@ cdef class Descriptor:
             self.fail(code)
 
     def sync_data(self):
-        """fdatasync: content and length survive power loss afterwards, the times of the file may not."""
+        """fdatasync: content and length survive a power loss afterwards, the file's times may not."""
         cdef int code = EINTR
         while code == EINTR:
             with nogil:
@@ -215,24 +215,24 @@ cdef class Descriptor:
         return 0
 
     def truncate(self, off_t size):
-        """Cuts the file to `size` bytes, or extends it with zeros."""
+        """Truncates the file to `size` bytes, or extends it with zeros."""
         self.set_size(size)
 
     def pread(self, Py_ssize_t n, off_t position):
-        """At most `n` bytes from `position`, fewer only at the end."""
+        """Returns at most `n` bytes from `position`, fewer only at the end."""
         return self.read_bytes(n, position)
 
     cdef bytes read_bytes(self, Py_ssize_t n, off_t position):
         cdef bytes data
         cdef Py_ssize_t got
         if n < 0:
-            raise ValueError(f"{n} bytes")
+            raise ValueError(f"n: found {n}, expected 0 or more")
         data = PyBytes_FromStringAndSize(NULL, n)
         got = self.read_all(PyBytes_AS_STRING(data), n, position)
         return data if got == n else data[:got]
 
     def pread_into(self, buffer, off_t position):
-        """Fills the buffer from `position`; answers the bytes read, fewer only at the end."""
+        """Fills the buffer from `position` and returns the bytes read, fewer only at the end."""
         cdef Py_buffer view
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
@@ -249,7 +249,7 @@ cdef class Descriptor:
             PyBuffer_Release(&view)
 
     def pwritev(self, buffers, off_t position):
-        """Writes the buffers one behind the other, two of them in one system call; answers the bytes."""
+        """Writes the buffers one after the other, two of them in one system call; returns the number of bytes."""
         cdef Py_buffer head, body
         cdef Py_ssize_t total = 0
         if len(buffers) != 2:
@@ -281,7 +281,7 @@ cdef class Descriptor:
                 code = errno
             if got < 0 and code != EINTR:
                 self.fail(code)
-        if got < head.len:  # short, or a signal before anything was written
+        if got < head.len:  # a short write, or a signal before anything was written
             got = max(got, 0)
             self.write_all(<const uint8_t*>head.buf + got, head.len - got, position + got)
             got = head.len
@@ -293,7 +293,7 @@ cdef class Descriptor:
 @cython.auto_pickle(False)
 @cython.final
 cdef class _ReadBuffer:
-    """Memory that was read into: `filled` bytes, in sight of `exports` views."""
+    """Memory for reads: `filled` bytes, used by `exports` views."""
 
     cdef uint8_t* at
     cdef Py_ssize_t capacity, filled
@@ -313,8 +313,8 @@ cdef class _ReadBuffer:
 @cython.auto_pickle(False)
 @cython.final
 cdef class ReadBuffers:
-    """Reads one after the other, into memory that is used again once nobody has a view of it: new memory costs as much
-    as the read.  One thread at a time (RuntimeError for a second one); views may be any thread's."""
+    """Successive reads into memory that is reused once no view of it is left: new memory costs as much as the read. One
+    thread at a time (RuntimeError for a second one); views may be used in any thread."""
 
     cdef list idle
     cdef int busy
@@ -323,13 +323,14 @@ cdef class ReadBuffers:
         self.idle = []
 
     def read(self, file, head, Py_ssize_t n, off_t position):
-        """A view of the bytes of `head` and, behind them, of at most `n` from `position`, fewer only at the end."""
+        """Returns a view of the bytes of `head` followed by at most `n` bytes from `position`, fewer only at the
+        end."""
         cdef Py_buffer before
         cdef _ReadBuffer buffer
         cdef Py_ssize_t got
         cdef bytes read
         if n < 0:
-            raise ValueError(f"{n} bytes")
+            raise ValueError(f"n: found {n}, expected 0 or more")
         claim(&self.busy, "reader")
         PyObject_GetBuffer(head, &before, PyBUF_SIMPLE)
         try:
@@ -348,7 +349,8 @@ cdef class ReadBuffers:
             kl_leave(&self.busy)
 
     cdef _ReadBuffer room_for(self, Py_ssize_t size):
-        """One that nobody looks at, of that size; of those that are too small, or in sight for long, none is kept."""
+        """Returns a buffer of that size that has no views. Buffers that are too small, or have had views for long, are
+        not kept."""
         cdef _ReadBuffer buffer
         for buffer in self.idle:
             if count_by(&buffer.exports, 0) == 0 and size <= buffer.capacity:
@@ -368,8 +370,8 @@ cdef class ReadBuffers:
 cdef class FileMap:
     """The first `size` bytes of a file, to be read through the buffer protocol; `size` > 0.
 
-    Unlike mmap.mmap it costs no descriptor.  Unmapped when forgotten.  It must not be read where the file may be cut
-    shorter (SIGBUS).
+    Unlike mmap.mmap it needs no descriptor. Unmapped when it is garbage-collected. It must not be read if the file may
+    be truncated meanwhile (SIGBUS).
     """
 
     cdef void* at
@@ -378,7 +380,7 @@ cdef class FileMap:
     def __cinit__(self, Descriptor file not None, Py_ssize_t size):
         cdef int code = 0
         if size < 1:
-            raise ValueError(f"a map of {size} bytes")
+            raise ValueError(f"size: found {size}, expected at least 1")
         with nogil:
             self.at = map_to_read(loaded(&file.fd), <size_t>size)
             if self.at == NULL:

@@ -1,8 +1,8 @@
-"""From an offset to a slice of the .log file: what LogSegment.read does where all is ordinary, in one call.
+"""From an offset to a slice of the .log file: LogSegment.read for the ordinary case, in one call.
 
-The index names a position, headers are read from there until the batch is found, and the slice is told; of bodies
-nothing is read.  Who asks holds no lock.  Whatever is not ordinary (a file that is not open, an index that is not held,
-an entry that may lie, an old or damaged batch on the way, a test's own file) is left to the caller, who walks in
+The index gives a position; headers are read from there until the batch is found, and the slice is returned. No record
+bodies are read. The caller holds no lock. Everything unusual (a file that is not open, an index that is not held, a
+possibly wrong entry, an old or damaged batch on the way, a test's file object) is left to the caller, which walks in
 Python, by Kafka's rules.
 """
 
@@ -28,8 +28,8 @@ from kafkalog._native.state.search cimport NO_SLOT, IndexEnd
 from kafkalog._native.state.tail cimport RecordsEnd, SegmentTail
 
 cdef enum:
-    # About two index intervals: the wanted header and the one behind it.  Of larger batches it would hold one header
-    # and much that is not wanted.
+    # About two index intervals: the wanted header and the one after it. With larger batches it would hold one header
+    # and much that is not needed.
     SEARCH_WINDOW = 8192
     LARGE_BATCH = 2048
 
@@ -40,7 +40,7 @@ cdef struct Found:
 
 
 cdef int header_bytes(file, Descriptor plain, uint8_t* window, int64_t want, int64_t position) except -1 nogil:
-    """Whether `want` bytes of the file are in the window."""
+    """Returns whether `want` bytes of the file are in the window."""
     if plain is not None:
         return plain.read_quietly(window, want, position) == want
     with gil:
@@ -56,7 +56,7 @@ cdef int read_python(file, uint8_t* window, int64_t want, int64_t position) exce
 
 
 cdef int walk(file, Descriptor plain, int64_t target, int64_t position, int64_t end, Found* found) except -1 nogil:
-    """Whether the batch was found; see `batch_with_offset`."""
+    """Returns whether the batch was found; see `batch_with_offset`."""
     cdef uint8_t[SEARCH_WINDOW] window
     cdef const uint8_t* p
     cdef int64_t at = 0, filled = 0, want = RECORDS
@@ -108,11 +108,11 @@ cdef int find(file, int64_t target, int64_t position, int64_t end, Found* found)
 
 
 def batch_with_offset(file, int64_t target, int64_t position, int64_t end):
-    """The batch that holds `target`, or the first above it, from `position` in a file of `end` bytes on.
+    """Finds the batch that contains `target`, or the first one after it, from `position` on in a file of `end` bytes.
 
-    `file.pread(count, position)` gives its bytes; bodies are not read while batches are large.  Answers
-    (base offset, position, size), or None where there is none and where anything but whole batches of magic 2
-    lies on the way: then the caller walks himself, by the rules of `FRAMING_FILE`.
+    `file.pread(count, position)` returns its bytes; bodies are not read while batches are large. Returns (base offset,
+    position, size), or None if there is no such batch, or if anything but whole batches of magic 2 is on the way: then
+    the caller walks itself, by the rules of `FRAMING_FILE`.
     """
     cdef Found found
     if find(file, target, position, end, &found):
@@ -122,7 +122,7 @@ def batch_with_offset(file, int64_t target, int64_t position, int64_t end):
 
 @cython.auto_pickle(False)
 cdef class RecordsSlice:
-    """`size` bytes of `file` from `position` on.  The base of FileRecordsSlice."""
+    """`size` bytes of `file` from `position` on. The base of FileRecordsSlice."""
 
     cdef readonly object file
     cdef readonly int64_t position
@@ -134,7 +134,7 @@ cdef class RecordsSlice:
         self.size = size
 
     def to_bytes(self):
-        """All bytes; KafkaException when the file was cut since."""
+        """Returns all bytes; KafkaException if the file was truncated since."""
         cdef bytes data = b""
         if self.size and is_plain(self.file):
             data = (<Descriptor>self.file).read_bytes(<Py_ssize_t>self.size, self.position)
@@ -149,8 +149,8 @@ def slice_at(
     tuple kinds not None, int64_t segment_base, log, channel, tuple found not None, int64_t max_size,
     int64_t max_position,
 ):
-    """The answer of a read that found a batch (base offset, position, size): `kinds` are the classes LogOffsetMetadata,
-    FileRecordsSlice and FetchDataInfo, `log` the FileRecords whose open file is `channel`."""
+    """Returns the result of a read that found a batch (base offset, position, size). `kinds` are the classes
+    LogOffsetMetadata, FileRecordsSlice and FetchDataInfo, `log` is the FileRecords whose open file is `channel`."""
     cdef Found batch
     batch.base_offset, batch.position, batch.size = found
     return told(kinds, segment_base, log, channel, &batch, max_size, max_position)
@@ -168,7 +168,7 @@ cdef object told(
     with cython.critical_section(log):
         there = log.size - found.position
     if size < 0 or size > there:
-        size = log.slice(found.position, size).size  # clamps it, or refuses
+        size = log.slice(found.position, size).size  # limits it, or raises
     records = kinds[1](channel, found.position, size)
     metadata = made(kinds[0], 3)
     set_item(metadata, 0, found.base_offset)
@@ -186,9 +186,10 @@ def read(
     SegmentTail tail not None, tuple kinds not None, int64_t offset, int64_t max_size, int64_t max_position,
     bint min_one_message,
 ):
-    """`slice_at` of the batch that holds `offset`, at most `max_size` bytes, up to `max_position` (-2^63+1: the end).
+    """Returns `slice_at` for the batch that contains `offset`: at most `max_size` bytes, up to `max_position` (-2^63+1:
+    the end).
 
-    `min_one_message`: that batch whole, however large.  None where the caller must look himself.
+    `min_one_message`: that batch completely, however large. None if the caller must search itself.
     """
     cdef RecordsEnd log = tail.log
     cdef IndexEnd index
@@ -207,7 +208,7 @@ def read(
     if not find(channel, offset, position, end, &found):
         return None
     if position > 0 and found.base_offset > offset:
-        return None  # unless it lies, the entry is of a batch below the offset, and this one is the first behind a gap
+        return None  # either the entry is wrong, or this batch is the first one after a gap
     if min_one_message and found.size > max_size:
         max_size = found.size
     if max_position == -INT64_MAX:

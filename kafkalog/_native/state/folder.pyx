@@ -1,7 +1,8 @@
-"""What a folder, a small file and many files are, each in one call that gives up the GIL: names, what they are, bytes.
+"""A directory's names, the content of a small file, and the attributes of many files, each in one call that releases
+the GIL.
 
-For `kafkalog.engine.files.OsFiles`, which answers by itself wherever None comes from here: for every error, so that
-it is told in the usual words, and for whatever is not ordinary (a folder or a file that grows meanwhile, a pipe).
+For `kafkalog.engine.files.OsFiles`, which falls back to Python code if None is returned: after every error, so that it
+is reported in the usual words, and for everything unusual (a directory or a file that grows meanwhile, a pipe).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -56,7 +57,7 @@ cdef extern from *:
         kl_take(&seen, found);
         return folder;
     }
-    /* The next name but "." and "..": NULL at the end, errno tells whether it is one. */
+    /* The next name except "." and "..": NULL at the end or on an error, which errno tells apart. */
     static const char *kl_next_name(DIR *folder) {
         struct dirent *entry;
         for (;;) {
@@ -88,7 +89,7 @@ cdef extern from *:
     static int kl_ends_with(const char *name, size_t size, const char *end, size_t end_size) {
         return size >= end_size && memcmp(name + size - end_size, end, end_size) == 0;
     }
-    /* A regular file's descriptor; -1 for whatever else there is, or there is not. */
+    /* A regular file's descriptor; -1 for anything else. */
     static int kl_open_file(const char *path, int64_t *size) {
         struct stat seen;
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -122,11 +123,11 @@ cdef extern from *:
 
 
 cdef enum:
-    GLANCE = 6  # numbers of one file
-    LITTLE = 4096  # what is read into the stack first: most small files are smaller
+    GLANCE = 6  # numbers for each file
+    LITTLE = 4096  # bytes read into the stack first: most small files are smaller
 
 
-# A name's bytes in the heap of names, and what it is; `known` is 0 where nobody could tell.
+# A name's bytes in the heap of names, and its attributes; `known` is 0 if they could not be read.
 cdef struct Entry:
     size_t at, size
     int known
@@ -141,7 +142,7 @@ cdef struct Names:
 
 
 cdef bint put(Names* names, const char* name, size_t size) noexcept nogil:
-    """Adds a name; False without memory."""
+    """Adds a name; returns False if memory runs out."""
     cdef void* more
     if names.filled + size > names.capacity:
         more = realloc(names.text, 2 * (names.filled + size) + 1024)
@@ -166,7 +167,7 @@ cdef bint put(Names* names, const char* name, size_t size) noexcept nogil:
 
 cdef bint listed(const char* path, kl_found* folder, Names* names, const char* end, size_t end_size, int follow) \
         noexcept nogil:
-    """Whether all names were found; what those are that end with `end`."""
+    """Returns whether all names were found; reads the attributes of those that end with `end`."""
     cdef DIR* directory = kl_open_folder(path, folder)
     cdef const char* name
     cdef size_t size
@@ -191,10 +192,11 @@ cdef bint listed(const char* path, kl_found* folder, Names* names, const char* e
 
 
 def listing(str path not None, str end not None, bint follow):
-    """The folder at `path`: (its time in ns, the names in it in the order of the file system, {name: what it is}).
+    """Lists the directory at `path` -> (its mtime in ns, its names in the order of the file system, {name:
+    attributes}).
 
-    What those are that end with `end`: (size, time in ns, mode, inode, blocks of 512 bytes, links, device), of what a
-    link leads to if `follow`; a name of which that cannot be told is left out.
+    The attributes are those of the names that end with `end`: (size, mtime in ns, mode, inode, blocks of 512 bytes,
+    links, device), of a link's target if `follow`. A name whose attributes cannot be read is omitted.
     """
     cdef kl_found folder
     cdef Names names = Names(NULL, 0, 0, NULL, 0, 0)
@@ -229,9 +231,11 @@ def listing(str path not None, str end not None, bint follow):
 
 
 def glances(str place not None, bytes names not None):
-    """What many files below `place` are: for each name (`t-0/leader-epoch-checkpoint`), of which each ends with a NUL,
-    six native int64 (mtime and ctime in ns, size, inode, device, mode), of what a link leads to; zeros if there is
-    none."""
+    """Returns the attributes of many files below `place`. `names` (such as `t-0/leader-epoch-checkpoint`) each end with
+    a NUL.
+
+    For each name the result has six native int64 (mtime and ctime in ns, size, inode, device, mode), of a link's
+    target; zeros if there is no such file."""
     cdef bytes encoded = PyUnicode_EncodeFSDefault(place)
     cdef const char* path = PyBytes_AS_STRING(encoded)
     cdef const char* at = PyBytes_AS_STRING(names)
@@ -244,7 +248,7 @@ def glances(str place not None, bytes names not None):
     if b"\0" in encoded or (at < end and (end - 1)[0]):
         return None
     with nogil:
-        fd = kl_open_place(path)  # names below it are found sooner than whole paths
+        fd = kl_open_place(path)  # names below a descriptor are found faster than whole paths
         if fd >= 0:
             while at < end:
                 memset(into, 0, GLANCE * sizeof(int64_t))
@@ -262,7 +266,7 @@ def glances(str place not None, bytes names not None):
 
 
 def content(str path not None, int64_t most):
-    """All of a regular file of at most `most` bytes."""
+    """Returns the content of a regular file of at most `most` bytes."""
     cdef uint8_t little[LITTLE]
     cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
     cdef const char* at = PyBytes_AS_STRING(encoded)

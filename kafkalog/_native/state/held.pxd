@@ -1,4 +1,4 @@
-# What holds an open file that a budget may close, for the ends of a segment's files.
+# An object with an open file that a budget may close, for the ends of a segment's files.
 from libc.stdint cimport int64_t
 
 
@@ -6,7 +6,7 @@ cdef class Held:
     cdef public object channel
     cdef public bint used
     cdef public bint closed
-    cdef bint counted  # whether it stands in a HeldFiles
+    cdef bint counted  # whether it is in a HeldFiles
     cdef int pins
     cdef object __weakref__
 
@@ -21,8 +21,8 @@ cdef class Held:
 
 
 cdef class HeldFiles:
-    cdef object entries  # weak references, the next to be looked at first; each Held is in it once
-    cdef int64_t entered  # since all were looked at
+    cdef object entries  # weak references, the next to be checked first; each Held is in it once
+    cdef int64_t entered  # since all were checked
 
     cdef bint count(self, Held held, channel) except -1
     cdef int step(self, bint spare_used) except -1

@@ -1,13 +1,13 @@
-"""Files that are open for a while: who holds one, and which of many is closed when there are too many.
+"""Files that stay open for a while: who holds them, and which one is closed when there are too many.
 
-A Held is the end of a file (RecordsEnd, TransactionsEnd, IndexEnd) that can do without its open `channel` between two
-uses.  A HeldFiles counts those that have something open, and `trim` takes it from the ones that were not used since it
-last came by (the clock's hand: nearly the least recently used one, for a flag set at each use).  What it takes is the
-Held's own reference alone: a file lives as long as a reader has it.  Who must find a channel where he left it (the
-write that nothing may split) has a Pin meanwhile, or counts in `pins` himself.
+A Held is the end of a file (RecordsEnd, TransactionsEnd, IndexEnd) that does not need its open `channel` between two
+uses. A HeldFiles counts those that have something open. Its `trim` closes those that were not used since its last visit
+(the clock algorithm: nearly least recently used, for the cost of a flag at each use). It drops the Held's reference
+only: a file stays open as long as a reader has it. Code that needs its channel to stay open (the write that nothing may
+split) holds a Pin meanwhile, or counts itself in `pins`.
 
-Knows no paths and opens nothing: `kafkalog.engine.files.pool` does.  Each method is one step: no Python runs in it but
-the closing of a test's own file, so that no signal handler does, and nothing is open that is not counted.
+Knows no paths and opens nothing; `kafkalog.engine.files.pool` does. Each method is one step: no Python code runs in it
+except the closing of a test's file object, so no signal handler does, and nothing is open that is not counted.
 """
 from collections import deque
 
@@ -18,23 +18,23 @@ from libc.stdint cimport int64_t
 
 @cython.auto_pickle(False)
 cdef class Held:
-    """`channel`: the open file, or None; `used` since the last look of a budget; `closed`: nothing is opened again."""
+    """`channel`: the open file, or None; `used` since a budget's last check; `closed`: nothing is opened again."""
 
     cdef bint has_none(self) noexcept:
-        """Whether nothing is open.  Inside the critical section, as the next two."""
+        """Returns whether nothing is open. Called inside the critical section, as the next two are."""
         return self.channel is None
 
     cdef bint is_busy(self) noexcept:
         return self.pins != 0
 
     cdef object give_up(self):
-        """Takes away what is open; whoever gets it forgets it outside of the critical section."""
+        """Returns what is open and forgets it; the caller drops it outside the critical section."""
         channel = self.channel
         self.channel = None
         return channel
 
     cdef bint is_stale(self):
-        """Whether nothing is open, and it counts no longer."""
+        """Returns whether nothing is open, and no longer counts it."""
         with cython.critical_section(self):
             if not self.closed and not self.has_none():
                 return False
@@ -42,7 +42,8 @@ cdef class Held:
         return True
 
     cdef bint let_go_if_idle(self, bint spare_used):
-        """`is_stale`, after what was open is taken away; not where it is in use, or (`spare_used`) was of late."""
+        """Closes what is open and returns as `is_stale` does; does nothing if it is in use, or (`spare_used`) was used
+        recently."""
         taken = None
         with cython.critical_section(self):
             if not self.closed and not self.has_none():
@@ -71,7 +72,7 @@ cdef class Held:
         return 0
 
     def shut(self, channel=None):
-        """Lets go for good, in one step; `channel` refuses whatever it is asked for."""
+        """Closes for good, in one step; `channel` is an object that refuses all calls."""
         with cython.critical_section(self):
             self.closed = True
             self.channel = channel
@@ -81,7 +82,7 @@ cdef class Held:
 @cython.no_gc_clear
 @cython.final
 cdef class Pin:
-    """As long as it lives, `held` keeps what it has open."""
+    """While a Pin exists, `held` keeps its file open."""
 
     cdef Held held
 
@@ -96,7 +97,8 @@ cdef class Pin:
 
 @cython.auto_pickle(False)
 cdef class HeldFiles:
-    """Those that have something open, as many as `len()` says: closed and forgotten ones count until they are met."""
+    """The objects that have something open, with `len()` their number; closed and deleted ones count until they are
+    visited."""
 
     def __cinit__(self, *args, **kwargs):
         self.entries = deque()
@@ -105,9 +107,9 @@ cdef class HeldFiles:
         return len(self.entries)
 
     def enter(self, Held held not None, channel=None):
-        """Counts `held`, which has something open from now on: `channel`, where one is given.
+        """Counts `held`, which has something open from now on: `channel`, if it is given.
 
-        False, and nothing done, where it has a channel already, or is closed.
+        Returns False, and does nothing, if it has a channel already, or is closed.
         """
         return self.count(held, channel)
 
@@ -129,7 +131,7 @@ cdef class HeldFiles:
         return True
 
     def trim(self, int64_t limit):
-        """Until at most `limit` have something open, takes it from the least used; how many lost it."""
+        """Closes the least used files until at most `limit` are open; returns how many were closed."""
         cdef int64_t count = len(self.entries), looks = 2 * count, gone = 0
         cdef bint due
         if count <= limit:
@@ -138,15 +140,15 @@ cdef class HeldFiles:
             due = self.entered >= limit // 4
             self.entered = 0 if due else self.entered
         if due:
-            self.sweep()  # what was closed by others must not push out what is open
+            self.sweep()  # otherwise closed entries could push out open ones
         while looks > 0 and len(self.entries) > limit:
-            # In the second round what was used is as good as any: nobody uses it faster than we look.
+            # In the second round used ones are closed, too: the loop must end even if they are used again meanwhile.
             gone += self.step(looks > count)
             looks -= 1
         return gone
 
     cdef int step(self, bint spare_used) except -1:
-        """Looks at the next; 1 where it is one less."""
+        """Visits the next one; returns 1 if it was closed."""
         cdef Held held
         try:
             entry = self.entries.popleft()

@@ -1,13 +1,13 @@
-"""The end of a log: where the next record goes, how far readers see, and the one step that moves both.
+"""The end of a log: the offset of the next record, how far readers can read, and the one step that moves both.
 
-`Watermarks.commit` is the whole of an append from its first byte in the file to the moved end of the log: files, index
-entries, producers, transactions, high watermark.  It either has happened or not, whatever the disk does and whenever
-Ctrl-C comes: everything that can fail fails before a number changes, and no Python runs inside (but for files of a
-test's own).  Called under the partition's lock; readers read single fields without it, and on free-threaded Python
-whatever is written here is written inside its object's critical section, as Cython's getters read it.
+`Watermarks.commit` is a whole append, from its first byte in the file to the moved end of the log: files, index
+entries, producers, transactions, high watermark. It either happens completely or not at all, whatever the disk does and
+whenever Ctrl-C comes: everything that can fail fails before a number changes, and no Python code runs inside (except
+the file objects of tests). It is called under the partition's lock. Readers read single fields without the lock. On
+free-threaded Python every write here is inside its object's critical section, as Cython's getters are.
 
-`append_ordinary` is all of a client's append where all of it is ordinary, in one call: it takes the lock itself.
-`append_ordinary_row` is that for a record which is not a batch yet.
+`append_ordinary` is a client's whole append in one call, if every part of it is ordinary; it takes the lock itself.
+`append_ordinary_row` does the same for a record that is not in a batch yet.
 """
 
 from threading import RLock
@@ -26,17 +26,17 @@ from kafkalog._native.codec.validation cimport OrdinaryRules, OrdinaryBatch
 cdef enum:
     C_OPEN = 0
 
-# The life of a log.
+# The states of a log's lifetime.
 OPEN, CLOSING, CLOSED, FORKED = C_OPEN, 1, 2, 3
 
 
 @cython.auto_pickle(False)
 @cython.final
 cdef class PartitionLock:
-    """A re-entrant lock, whose holder may say that he is in the middle of a change: `busy`.
+    """A re-entrant lock whose holder can mark that it is in the middle of a change: `busy`.
 
-    A signal handler, and a finalizer that the collector runs, are the same thread as whoever they interrupt: the lock
-    lets them in.  Giving it back for good ends `busy`, so that no interrupt leaves it behind.
+    A signal handler, and a finalizer run by the garbage collector, run in the thread that they interrupt, so the lock
+    lets them in. The last release resets `busy`, so that no interrupt leaves it set.
     """
 
     cdef object inner
@@ -71,17 +71,17 @@ cdef class PartitionLock:
         self.give_back()
 
     def is_mine(self):
-        """Whether this thread holds it."""
+        """Returns whether this thread holds the lock."""
         return self.inner._is_owned()
 
 
 @cython.auto_pickle(False)
 cdef class LogEnd:
-    """Where a log ends.  The base of LocalLog.
+    """The end of a log. The base of LocalLog.
 
-    `next_offset_metadata`: the offset that the next record gets, its segment's base and the bytes in that;
-    `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, and it only grows;
-    `ordinary_rules`: what a batch must be to be appended as it is; None until the log knows its settings.
+    `next_offset_metadata`: the offset that the next record gets, its segment's base offset and position;
+    `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, which only increases;
+    `ordinary_rules`: the conditions for appending a batch unchanged, None until the log knows its settings.
     """
 
     cdef public object next_offset_metadata
@@ -94,10 +94,11 @@ cdef class LogEnd:
 @cython.auto_pickle(False)
 @cython.final
 cdef class ProducerChange:
-    """What an append changes in the table of producers, apart from a batch that just goes on (`commit`'s `continued`).
+    """What an append changes in the table of producers, except for a batch that just continues its producer (`commit`'s
+    `continued`).
 
-    `entries`: (the entry as the append leaves it, the transactions that it began); `completed`: CompletedTxn of its
-    markers; `aborted`: records for the transaction index, the last of which ends at offset `last_aborted`.
+    `entries`: (the entry after the append, the transactions that it began); `completed`: CompletedTxn of its markers;
+    `aborted`: records for the transaction index, the last of which ends at offset `last_aborted`.
     """
 
     cdef list entries, completed
@@ -113,11 +114,11 @@ cdef class ProducerChange:
 
 @cython.auto_pickle(False)
 cdef class Watermarks:
-    """The offsets that have a meaning beyond the files.  The base of PartitionOffsets.
+    """The offsets that have a meaning beyond the files. The base of PartitionOffsets.
 
-    Metadata are LogOffsetMetadata, replaced whole.  `high_watermark_follows`: a log of one replica, of which readers
-    see everything at once.  `first_unstable_is_rough`: `maybe_increment_first_unstable_offset` is due;
-    `finish_is_due`: that, or a flush, after an ordinary append.  `waiters`: locks that are released when the high
+    Metadata are LogOffsetMetadata and are replaced, never modified. `high_watermark_follows`: the log has one replica,
+    and its readers see new records at once. `first_unstable_is_rough`: `maybe_increment_first_unstable_offset` is due;
+    `finish_is_due`: that, or a flush, is due after an ordinary append. `waiters`: locks that are released when the high
     watermark moves.
     """
 
@@ -139,18 +140,19 @@ cdef class Watermarks:
         self, SegmentTail tail not None, tuple buffers not None, list headers not None, int64_t last_offset,
         ProducerEntry continued, ProducerChange change,
     ):
-        """Writes the batches of `headers`, which `buffers` hold one behind the other, and moves all that they move.
+        """Writes the batches of `headers`, which are in `buffers` one after the other, and moves everything that
+        depends on them.
 
-        0 when it is done, else one of the segment's reasons why nothing was.  An error of the disk: nothing was done
-        either.
+        Returns 0 if it is done, otherwise the segment's reason why nothing was done. After an error of the disk nothing
+        was done, either.
         """
         return self.put(tail, buffers, headers, last_offset, continued, change)
 
     def append_ordinary(self, records, int32_t leader_epoch, kind, record_validation_stats):
-        """A client's append, if it is one ordinary batch for which each step has but to look.
+        """Appends a client's records, if they are one ordinary batch that needs no further steps.
 
-        The `kind` of AppendInfo that tells of it.  Else nothing was done: the OrdinaryBatch that was admitted, or None
-        where none was.
+        Returns an AppendInfo of class `kind`. Otherwise nothing was done, and the result is the OrdinaryBatch that was
+        admitted, or None.
         """
         cdef LogEnd local = self.local_log
         cdef OrdinaryBatch batch
@@ -163,17 +165,17 @@ cdef class Watermarks:
         return batch if info is None else info
 
     def commit_ordinary(self, OrdinaryBatch batch not None, int32_t leader_epoch, kind, record_validation_stats):
-        """What is left of that for a batch whose records are known to be good, under the lock.
+        """Finishes `append_ordinary`, under the lock, for a batch whose records are known to be good.
 
-        None where a step has more to do, and nothing was done.
+        Returns None, and does nothing, if a step needs more work.
         """
         return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
 
     def append_ordinary_row(self, tuple row not None, int64_t batch_bytes):
-        """A client's append of one record, as a batch that is not compressed and takes at most `batch_bytes`, with the
-        log's latest leader epoch: its offset.
+        """Appends one record of a client, as an uncompressed batch of at most `batch_bytes` with the log's latest
+        leader epoch, and returns its offset.
 
-        -1, and nothing was done, where the record is not of the usual kind, or a step has more to do than to look.
+        Returns -1, and does nothing, if the record is not of the usual kind, or a step needs more work.
         """
         cdef LogEnd local = self.local_log
         cdef OrdinaryBatch batch
@@ -199,7 +201,7 @@ cdef class Watermarks:
         try:
             if lock.busy:
                 return None
-            lock.set_busy(True)  # the collector may run anybody's finalizers from here on
+            lock.set_busy(True)  # the garbage collector may run any finalizer from here on
             try:
                 return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
             finally:
@@ -208,9 +210,9 @@ cdef class Watermarks:
             lock.give_back()
 
     cdef object ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
-        """The epoch is the latest there is, the segment has room, the producer just goes on.
+        """Appends if the epoch is the latest one, the segment has room, and the producer just continues.
 
-        The `kind` of AppendInfo, or True where nobody asks for one; None where nothing was done.
+        Returns an AppendInfo of class `kind`, or True if `kind` is None; None if nothing was done.
         """
         cdef LogEnd local = self.local_log
         cdef OrdinaryRules topic = batch.topic
@@ -268,7 +270,7 @@ cdef class Watermarks:
         end = place(type(local.next_offset_metadata), last_offset + 1, tail.base_offset, tail.log.size)
         with cython.critical_section(local):
             local.next_offset_metadata = end
-            if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
+            if local.recovery_point > last_offset + 1:  # as in Kafka; only a roll beyond the end leaves it there
                 local.recovery_point = last_offset + 1
         cdef bint moves = <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1
         if moves:
@@ -292,10 +294,10 @@ cdef class Watermarks:
         return done
 
     cdef int move_marks(self, high_watermark) except -1:
-        """The high watermark, where it moves, and the first unstable offset as the producers have it, not below the log
-        start: both at once, or who reads beside us takes a transaction that just began for decided.
+        """Sets the high watermark, if it moves, and the first unstable offset from the producers, but not below the log
+        start. Both change at once; otherwise a concurrent reader could take a transaction that just began for decided.
 
-        Rough where its place in the file is to be looked for: the batch that is found there may begin before it.
+        The offset is rough if its position in the file is still to be found: the batch there may begin before it.
         """
         cdef int64_t offset, segment_base
         cdef bint rough = False
@@ -315,29 +317,29 @@ cdef class Watermarks:
         return 0
 
     cdef int wake(self) except -1:
-        # The high watermark has moved by now: whoever comes into the list after this look sees that.
+        # The high watermark has already moved: a waiter added after this line sees that.
         cdef list waiting = self.waiters, nobody
         if waiting:
             nobody = []
             with cython.critical_section(self):
                 self.waiters = nobody
-            # A copy: who waited long enough takes himself out of the list while we walk.
+            # A copy: a waiter whose time is over removes itself from the list during the loop.
             for waiter in tuple(waiting):
                 waiter.release()
         return 0
 
     def set_high_watermark(self, metadata):
-        """Moves the high watermark and what hangs on it: replicated transactions, the last stable offset, waiters."""
+        """Sets the high watermark and what depends on it: replicated transactions, the last stable offset, waiters."""
         self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
         self.move_marks(metadata)
 
     def wake_waiters(self):
-        """Lets everybody who waits for the high watermark look again."""
+        """Wakes all who wait for the high watermark, to check again."""
         self.wake()
 
 
 cdef object place(kind, int64_t offset, int64_t segment_base, int64_t position):
-    """A LogOffsetMetadata (`kind`)."""
+    """Returns a LogOffsetMetadata (`kind`)."""
     metadata = made(kind, 3)
     set_item(metadata, 0, offset)
     set_item(metadata, 1, segment_base)

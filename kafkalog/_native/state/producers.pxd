@@ -1,4 +1,4 @@
-# What a partition remembers of its producers, for the native end of the log.
+# The producer state of a partition, for the native end of the log.
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalog._native.codec.batches cimport Row

@@ -1,12 +1,12 @@
-"""What a partition remembers of its producers, and every change that an append makes to it.
+"""The producer state of a partition, and every change that an append makes to it.
 
 The fields of ProducerStateEntry (Apache Kafka 4.4.0): epochs, time, transaction, and the last five batches in a ring;
-the table of these entries and the transactions that are open, or ended and not yet replicated.  Judges and raises
-nothing: a batch that is not just the next one is its caller's to look at.  Compiled, so that what an append changes
-here changes with the end of the log, and no signal handler sees the half of it.
+the table of these entries; and the transactions that are open, or ended and not yet replicated. It validates and raises
+nothing: the caller checks every batch that is not simply the next one. Compiled, so that what an append changes here
+changes together with the end of the log, and no signal handler sees half of it.
 
-Changed under the partition's lock.  Entries and the maps of transactions may be looked at without it: every method of
-theirs holds their critical section, which is something on free-threaded Python alone.
+Changed under the partition's lock. Entries and the maps of transactions may be read without it: all their methods hold
+their critical section, which has an effect on free-threaded Python only.
 """
 
 from bisect import bisect_left, insort
@@ -23,7 +23,7 @@ NUM_BATCHES_TO_RETAIN = REMEMBERED  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 
 @cython.auto_pickle(False)
 cdef class ProducerEntry:
-    """At most five batches, oldest first.  `current_txn_first_offset` is None outside a transaction."""
+    """At most five batches, oldest first. `current_txn_first_offset` is None outside a transaction."""
 
     def __init__(
         self, int64_t producer_id, int32_t producer_epoch, int32_t coordinator_epoch, int64_t last_timestamp,
@@ -42,7 +42,7 @@ cdef class ProducerEntry:
             return self.count == 0
 
     def batches(self):
-        """(last sequence, last offset, offset delta, max timestamp) of each remembered batch."""
+        """Returns (last sequence, last offset, offset delta, max timestamp) of each remembered batch."""
         cdef int i
         cdef list found = []
         with cython.critical_section(self):
@@ -51,18 +51,18 @@ cdef class ProducerEntry:
         return found
 
     def last_batch(self):
-        """The youngest of `batches`, or None."""
+        """Returns the newest of `batches`, or None."""
         with cython.critical_section(self):
             return None if self.count == 0 else as_tuple(self.newest())
 
     @cython.critical_section
     def remember(self, int32_t last_seq, int64_t last_offset, int32_t offset_delta, int64_t timestamp):
-        """Adds a batch; the sixth drops the oldest."""
+        """Adds a batch; the sixth removes the oldest."""
         self.add(Remembered(last_offset, timestamp, last_seq, offset_delta))
 
     @cython.critical_section
     def forget(self):
-        """Drops all batches."""
+        """Removes all batches."""
         self.oldest = self.count = 0
 
     cdef Remembered* newest(self) noexcept:
@@ -77,7 +77,7 @@ cdef class ProducerEntry:
 
     @cython.critical_section
     def find(self, int32_t first_seq, int32_t last_seq):
-        """The remembered batch of these sequences, as in `batches`, or None."""
+        """Returns the remembered batch with these sequences, as in `batches`, or None."""
         cdef const Remembered* found = self.known(first_seq, last_seq)
         return None if found == NULL else as_tuple(found)
 
@@ -89,9 +89,9 @@ cdef class ProducerEntry:
         self.newest()[0] = batch
 
     cdef void enter_epoch(self, int32_t producer_epoch) noexcept:
-        """A new epoch forgets the batches of the old one."""
+        """Sets the epoch; a new one removes the batches of the old one."""
         if self.producer_epoch != producer_epoch:
-            self.oldest = self.count = 0  # so that those remembered are the ring's first `count`
+            self.oldest = self.count = 0  # so the next ones are the first items of the ring
             self.producer_epoch = producer_epoch
 
     @cython.critical_section
@@ -103,7 +103,7 @@ cdef class ProducerEntry:
         self.last_timestamp = timestamp
 
     def update(self, ProducerEntry next_entry not None):
-        """Takes over what an append left in `next_entry`, whose batches move here."""
+        """Applies what an append left in `next_entry`, whose batches move here."""
         cdef int i
         with cython.critical_section(self, next_entry):
             self.enter_epoch(next_entry.producer_epoch)
@@ -116,15 +116,15 @@ cdef class ProducerEntry:
 
     @cython.critical_section
     def end_transaction(self, int32_t producer_epoch, int32_t coordinator_epoch, int64_t last_timestamp):
-        """A marker's effect: the transaction is over; a changed epoch forgets the batches."""
+        """Applies a marker: ends the transaction; a changed epoch removes the batches."""
         self.enter_epoch(producer_epoch)
         self.coordinator_epoch = coordinator_epoch
         self.current_txn_first_offset = None
         self.last_timestamp = last_timestamp
 
     def is_continued_by(self, OrdinaryBatch batch not None):
-        """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
-        none where none is, and not remembered.  ProducerAppendInfo would take such a batch."""
+        """Returns whether a client's batch simply continues this producer: next sequence, same epoch, in the open
+        transaction or in none if none is open, and not remembered. ProducerAppendInfo would accept such a batch."""
         return self.goes_on(&batch.row)
 
     @cython.critical_section
@@ -134,27 +134,28 @@ cdef class ProducerEntry:
             and <int64_t>self.newest().last_seq + 1 == row.base_sequence
             and self.producer_epoch == row.producer_epoch
             and (self.current_txn_first_offset is not None) == (row.attributes & TRANSACTIONAL_FLAG != 0)
-            # What a leader took has growing sequences; a follower takes any, and the next may have been here before.
+            # A leader accepts increasing sequences only; a follower accepts any, and the next batch may be a repeated
+            # one.
             and self.known(row.base_sequence, row.last_sequence) == NULL
         )
 
     @cython.critical_section
     cdef void go_on(self, const Row* row) noexcept:
-        """What such a batch, now in the log, leaves here."""
+        """Applies such a batch, which is in the log now."""
         self.last_timestamp = row.max_timestamp
         self.add(Remembered(row.last_offset, row.max_timestamp, row.last_sequence, row.record_count - 1))
 
     def continue_with(self, OrdinaryBatch batch not None):
-        """`go_on` with a batch that has its place in the log."""
+        """Does `go_on` with a batch that has its offsets."""
         self.go_on(&batch.row)
 
 
 @cython.auto_pickle(False)
 @cython.final
 cdef class OffsetMap:
-    """A dictionary by offset that knows its order: Java's TreeMap as far as it is used here.
+    """A dictionary by offset, in order: Java's TreeMap as far as it is needed here.
 
-    `first` is the value at the lowest offset, or None: asked for with every batch.
+    `first` is the value at the lowest offset, or None; it is read with every batch.
     """
 
     def __cinit__(self):
@@ -167,7 +168,7 @@ cdef class OffsetMap:
 
     @cython.critical_section
     def __iter__(self):
-        """Values by offset, as they were when the walk began."""
+        """Iterates over the values by offset, as they were at the start."""
         return iter([self.by_offset[offset] for offset in self.offsets])
 
     @property
@@ -203,7 +204,7 @@ cdef class OffsetMap:
         return value
 
     def pop(self, offset):
-        """Takes the value at an offset out; None where there is none."""
+        """Removes and returns the value at an offset; None if there is none."""
         return self.take(offset)
 
     @cython.critical_section
@@ -215,11 +216,11 @@ cdef class OffsetMap:
 
 @cython.auto_pickle(False)
 cdef class ProducerTable:
-    """The entries by producer id and the transactions by first offset.  The base of ProducerStateManager.
+    """The entries by producer id and the transactions by first offset. The base of ProducerStateManager.
 
-    `_producers`, a dict of ProducerEntry, iterates as Kafka's HashMap does; `_verification_states` are those under way;
-    `_oldest_txn_last_timestamp` is -1 without an open transaction; the entries account for the log up to
-    `map_end_offset`.
+    `_producers`, a dict of ProducerEntry, iterates as Kafka's HashMap does; `_verification_states` are the
+    verifications in progress; `_oldest_txn_last_timestamp` is -1 without an open transaction; the entries cover the log
+    up to `map_end_offset`.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -229,9 +230,10 @@ cdef class ProducerTable:
         self._verification_states = {}
 
     def continued_entry(self, OrdinaryBatch batch not None):
-        """The entry that the batch just continues, where no verification is under way; None: `prepare_update` judges.
+        """Returns the entry that the batch simply continues, if no verification is in progress; None: `prepare_update`
+        decides.
 
-        `prepare_update` and `update` would come to the same.
+        `prepare_update` and `update` would have the same result.
         """
         return self.continued(batch)
 
@@ -242,12 +244,12 @@ cdef class ProducerTable:
         return <ProducerEntry>found
 
     cdef object first_unstable(self):
-        """For who holds the lock."""
+        """As `first_unstable_offset`; the caller holds the lock."""
         return older(self._unreplicated_txns.first, self._ongoing_txns.first)
 
     @property
     def first_unstable_offset(self):
-        """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
+        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
         return older(self._unreplicated_txns.lowest(), self._ongoing_txns.lowest())
 
     cdef int take_over(self, ProducerEntry entry, started) except -1:
@@ -269,7 +271,7 @@ cdef class ProducerTable:
         return self.note_oldest()
 
     cdef int drop_replicated(self, int64_t offset) except -1:
-        """Forgets the ended transactions whose markers lie below `offset`."""
+        """Removes the ended transactions whose markers are below `offset`."""
         if self._unreplicated_txns.first is not None:
             for txn in self._unreplicated_txns:
                 if txn.last_offset is not None and txn.last_offset < offset:
@@ -287,13 +289,13 @@ cdef class ProducerTable:
         return 0
 
     def take_entry(self, ProducerEntry entry not None, started):
-        """What an append left of one producer, and the transactions (TxnMetadata) that it began."""
+        """Applies what an append left of one producer, and the transactions (TxnMetadata) that it began."""
         self.take_over(entry, started)
 
     def end_txn(self, completed):
         """Moves a transaction (CompletedTxn) from the open ones to those that wait for the high watermark.
 
-        LookupError where it is not open.
+        Raises LookupError if it is not open.
         """
         self.close_txn(completed)
 
@@ -305,7 +307,7 @@ cdef class ProducerTable:
 
 
 cdef inline object older(unreplicated, undecided):
-    """Where the older of two transactions begins; None without one."""
+    """Returns the first offset of the older of two transactions; None without one."""
     if unreplicated is None:
         return None if undecided is None else undecided.first_offset
     if undecided is not None and undecided.first_offset[0] < unreplicated.first_offset[0]:
@@ -314,7 +316,7 @@ cdef inline object older(unreplicated, undecided):
 
 
 cdef inline int64_t first_seq_of(const Remembered* batch) noexcept:
-    """Sequences count modulo 2^31 (DefaultRecordBatch.decrementSequence)."""
+    """Returns a batch's first sequence; sequences count modulo 2^31 (DefaultRecordBatch.decrementSequence)."""
     cdef int64_t first = <int64_t>batch.last_seq - batch.offset_delta
     return first if first >= 0 else first + INT32_MAX + 1
 

@@ -1,14 +1,14 @@
 """The filled end of an index, and binary search over its bytes exactly as AbstractIndex does it.
 
-Kafka looks first at the last 8 KiB of entries (the pages that stay warm, as most lookups are near the end),
-and takes an equal entry wherever it meets one, so with duplicate keys the path decides which slot is found,
-and an upper bound may be equal to its target.  Both are kept.  Unsorted entries (a damaged file) give some slot, never
-a read outside.
+Kafka first searches the last 8 KiB of entries, the pages that stay in memory because most look-ups are near the end. It
+returns an equal entry as soon as it finds one, so with duplicate keys the path decides which slot is found, and an
+upper bound may be equal to its target. Both are kept. Unsorted entries (a damaged file) give an arbitrary slot, never a
+read outside the bytes.
 
-An IndexEnd holds the bytes that are searched, a map of the file or a copy, from `hold` to `let_go`.  Each search runs
-inside one critical section, or with the GIL, which is the same to `let_go`; only `lookup_many` gives the GIL up, and is
-counted in `users` meanwhile.  So a file that is to be cut is unmapped while nobody looks at it, and a search that finds
-nothing held says so (NOT_NOW, and `lookup` asks `lookup_under_lock`).  Entries are laid out in `layout`.
+An IndexEnd holds the bytes that are searched, a map of the file or a copy, from `hold` to `let_go`. Each search runs
+inside one critical section, or with the GIL, which is equivalent for `let_go`. Only `lookup_many` releases the GIL, and
+is counted in `users` meanwhile. So a file is unmapped before it is truncated, while nobody reads the map, and a search
+that finds no bytes returns NOT_NOW (`lookup` then calls `lookup_under_lock`). The layout of entries is in `layout`.
 """
 import numpy as np
 
@@ -32,7 +32,7 @@ from kafkalog._native.codec.layout cimport (
 from kafkalog._native.codec.named cimport made, set_item
 from kafkalog._native.codec.octets cimport open_octets
 
-# What a search compares, and by that which index it is.
+# The field that a search compares; it also determines the kind of index.
 OFFSET, BYTE_POSITION, TIME, TIME_OFFSET = OFFSET_OF_OFFSET_INDEX, POSITION, TIMESTAMP, OFFSET_OF_TIME_INDEX
 
 cdef enum:
@@ -51,7 +51,7 @@ cdef extern from *:
 cdef extern from "lanes.h" nogil:
     enum:
         LANES "KL_LANES"
-    # Searches side by side: `low` (with `room` above it) becomes the slot.
+    # Parallel searches: `low` (with `room` above it) becomes the slot.
     void lanes_step(const uint8_t* index, bint times, int64_t base, const int64_t* targets, int64_t* low, int64_t* room,
                     int64_t widest) noexcept
 
@@ -61,7 +61,7 @@ cdef inline int64_t entry_bytes(Column column) noexcept nogil:
 
 
 cdef inline int64_t key(const uint8_t* index, int64_t slot, int64_t base, Column column) noexcept nogil:
-    """Offsets wrap as Java's addition does."""
+    """Returns the key of an entry; offsets wrap as Java's addition does."""
     if column == OFFSET_OF_OFFSET_INDEX:
         return absolute(base, load32(index + slot * OFFSET_ENTRY + OFFSET_ENTRY_OFFSET))
     if column == POSITION:
@@ -81,9 +81,10 @@ cdef inline int64_t beyond(int64_t slot) noexcept nogil:
 
 cdef inline int64_t find_in(const uint8_t* index, int64_t inside, int64_t entries, int64_t base, int64_t target,
                             Column column, bint upper) noexcept nogil:
-    """indexSlotRangeFor: the largest slot whose key is at most `target`, or (upper) the smallest of at least that.
+    """indexSlotRangeFor: the largest slot whose key is at most `target`, or (upper) the smallest whose key is at least
+    `target`.
 
-    Of `entries`, `inside` lie within the bytes.
+    Of the `entries`, `inside` are within the bytes.
     """
     cdef int64_t middle, found
     cdef bint above
@@ -102,14 +103,14 @@ cdef inline int64_t find_in(const uint8_t* index, int64_t inside, int64_t entrie
         middle = (low + high + 1) >> 1
         if middle >= inside:
             return beyond(middle)
-        # Where the next step may look, whichever way it goes.
+        # The two places that the next step may read.
         KL_PREFETCH(index + ((low + middle) >> 1) * entry_bytes(column))
         KL_PREFETCH(index + ((middle + high + 1) >> 1) * entry_bytes(column))
         found = key(index, middle, base, column)
         if found == target:
             return middle
         above = found > target
-        high = middle - 1 if above else high  # moves, not branches: these nobody could predict
+        high = middle - 1 if above else high  # conditional moves, not branches: nothing could predict these
         low = low if above else middle
     if not upper:
         return low
@@ -118,7 +119,7 @@ cdef inline int64_t find_in(const uint8_t* index, int64_t inside, int64_t entrie
 
 cdef inline void find_lanes(const uint8_t* index, int64_t entries, int64_t base, const int64_t* targets,
                             Column column, int64_t* slots) noexcept nogil:
-    """`find_in` for LANES targets step by step together; all entries lie within the bytes, and there are some."""
+    """Does `find_in` for LANES targets in step; all entries are within the bytes, and there is at least one."""
     cdef int64_t[LANES] room
     cdef int64_t last = entries - 1
     cdef int64_t warm = max(0, last - WARM_BYTES // entry_bytes(column))
@@ -141,14 +142,14 @@ cdef object pair(kind, int64_t first, int64_t second):
 
 
 @cython.auto_pickle(False)
-@cython.no_gc_clear  # the bytes stay held until nobody can ask for them
+@cython.no_gc_clear  # the bytes stay held until nobody can search them
 cdef class IndexEnd(Held):
-    """How far an index file is filled, and what is searched of it.  The base of AbstractIndex.
+    """The filled part of an index file, and the bytes that are searched. The base of AbstractIndex.
 
-    `kind` is a named tuple of an entry's two numbers, `column` the first of them, which `lookup` searches.  `entries`
-    count, `max_entries` fit; `last_offset` is the last one's, or the base offset; `last_timestamp` only a time index
-    has, -1 without an entry.  `channel` is the file while it is open.  `behind` is how many bytes Kafka's map position
-    is behind the entries: 0, but for an index that was cut below them.
+    `kind` is a named tuple of an entry's two numbers, `column` the first of them, which `lookup` searches. `entries` is
+    the number of entries, `max_entries` the capacity. `last_offset` is the last entry's, or the base offset; only a
+    time index has `last_timestamp`, -1 without an entry. `channel` is the file while it is open. `behind` is how many
+    bytes Kafka's map position is after the entries: 0, unless the index was truncated below it.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -170,7 +171,7 @@ cdef class IndexEnd(Held):
             PyBuffer_Release(&self.view)
 
     def added(self, int64_t count, int64_t last_offset, int64_t last_timestamp):
-        """So many entries were written, the last of them this one; in one step."""
+        """Counts entries that were written and sets the last one, in one step."""
         with cython.critical_section(self):
             self.entries += count
             self.last_offset = last_offset
@@ -179,7 +180,7 @@ cdef class IndexEnd(Held):
 
     @property
     def last(self):
-        """(last_timestamp, last_offset) of one moment."""
+        """(last_timestamp, last_offset), read at one moment."""
         with cython.critical_section(self):
             return self.last_timestamp, self.last_offset
 
@@ -195,7 +196,7 @@ cdef class IndexEnd(Held):
 
     @property
     def held_bytes(self):
-        """How many bytes are held; -1 for none at all."""
+        """The number of bytes held; -1 for none at all."""
         with cython.critical_section(self):
             return -1 if self.view.buf == NULL else self.view.len
 
@@ -214,9 +215,10 @@ cdef class IndexEnd(Held):
         return channel
 
     def hold(self, data, HeldFiles files=None):
-        """Searches these bytes from now on, unless others are held: a signal handler may have come in between.
+        """Searches these bytes from now on, unless others are held already: a signal handler may have set them
+        meanwhile.
 
-        In `files` they count as a file, of which they may be a map.
+        In `files` they count as a file, because they may be a map of one.
         """
         cdef Py_buffer view
         cdef bint taken = False
@@ -231,9 +233,9 @@ cdef class IndexEnd(Held):
             files.count(self, None)
 
     def let_go(self, bint forked=False):
-        """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL.
+        """Releases the bytes; returns False, and does nothing, while a search runs without the GIL.
 
-        `forked`: since the last time this process was, and whoever was counted is a thread of its parent.
+        `forked`: this process was forked, and the counted searches are threads of its parent.
         """
         cdef Py_buffer view
         with cython.critical_section(self):
@@ -244,30 +246,30 @@ cdef class IndexEnd(Held):
             memcpy(&view, &self.view, sizeof(Py_buffer))
             memset(&self.view, 0, sizeof(Py_buffer))
         if view.buf != NULL:
-            PyBuffer_Release(&view)  # the last who held a map unmaps it
+            PyBuffer_Release(&view)  # the last holder of a map unmaps it
         return True
 
     def copied(self, int64_t start, int64_t length):
-        """Up to `length` bytes from `start`, fewer at the end of what is held; None while nothing is."""
+        """Returns up to `length` bytes from `start`, fewer at the end of the held bytes; None if none are held."""
         with cython.critical_section(self):
             if self.view.buf == NULL:
                 return None
             if start < 0 or length < 0:
-                raise ValueError(f"{length} bytes from {start}")
+                raise ValueError(f"start, length: found {start} and {length}, expected 0 or more")
             start = min(start, self.view.len)
             return PyBytes_FromStringAndSize(<const char*>self.view.buf + start, min(length, self.view.len - start))
 
     # --- searching ---
 
     cdef int64_t slot_of(self, int64_t entries, Column column, int64_t target, bint upper) noexcept:
-        """Called inside the critical section."""
+        """Searches; called inside the critical section."""
         cdef const uint8_t* index = <const uint8_t*>self.view.buf
         cdef int64_t inside
         self.used = True
         if index == NULL or entries < 0:
             return NOT_NOW
         inside = self.view.len // entry_bytes(column)
-        if column == OFFSET_OF_OFFSET_INDEX:  # each its own loop: the compiler sees the column
+        if column == OFFSET_OF_OFFSET_INDEX:  # a separate loop for each column: the compiler knows the constant
             return find_in(index, inside, entries, self.base_offset, target, OFFSET_OF_OFFSET_INDEX, upper)
         if column == TIMESTAMP:
             return find_in(index, inside, entries, 0, target, TIMESTAMP, upper)
@@ -275,7 +277,8 @@ cdef class IndexEnd(Held):
 
     @cython.critical_section
     cdef int64_t look(self, int64_t entries, int64_t target, int64_t* first, int64_t* second) noexcept:
-        """The two numbers of the last entry at or below `target` -> its slot; entries < 0: all, where they are held."""
+        """Finds the two numbers of the last entry at or below `target` and returns its slot; entries < 0: all, if they
+        are held."""
         cdef const uint8_t* index = <const uint8_t*>self.view.buf
         cdef int64_t slot
         cdef Column other = POSITION if self.column == OFFSET_OF_OFFSET_INDEX else OFFSET_OF_TIME_INDEX
@@ -294,36 +297,38 @@ cdef class IndexEnd(Held):
         return slot
 
     def lookup(self, int64_t target):
-        """The last entry at or below `target`; before the first: offset and position (base offset, 0), of a time index
-        (-1, base offset)."""
+        """Returns the last entry at or below `target`. Before the first entry this is (base offset, 0), or (-1, base
+        offset) in a time index."""
         cdef int64_t first, second
         if self.look(-1, target, &first, &second) < NO_SLOT:
             return self.lookup_under_lock(target)
         return pair(self.kind, first, second)
 
     def lookup_among(self, int64_t entries, int64_t target):
-        """`lookup` where the bytes may hold fewer; IndexError where the search comes to a slot beyond them."""
+        """`lookup` among the first `entries`, although fewer may be held; IndexError if the search needs a slot that is
+        not held."""
         cdef int64_t first, second
         checked(self.look(max(entries, 0), target, &first, &second))
         return pair(self.kind, first, second)
 
     def find(self, int column, int64_t target, bint upper=False):
-        """The last slot whose `column` is at most `target`, or (upper) the first that is above it, or equal, as the
-        search meets it; -1 for none, -2 and below where the bytes of all entries are not held."""
+        """Returns the last slot whose `column` is at most `target`, or (upper) the first one that is above it, or
+        equal, as the search finds it; -1 for none, -2 and below if not all entries' bytes are held."""
         with cython.critical_section(self):
             return self.slot_of(self.entries, <Column>column, target, upper)
 
     def find_among(self, int64_t entries, int column, int64_t target, bint upper=False):
-        """`find` where the bytes may hold fewer; IndexError as above."""
+        """`find` among the first `entries`, although fewer may be held; IndexError as in `lookup_among`."""
         cdef int64_t slot
         with cython.critical_section(self):
             slot = self.slot_of(max(entries, 0), <Column>column, target, upper)
         return checked(slot)
 
     def lookup_many(self, targets):
-        """`lookup` for each of `targets` (int64) -> the entries' first numbers, their second ones; without the GIL.
+        """Does `lookup` for each of `targets` (int64), without the GIL -> (the entries' first numbers, their second
+        ones).
 
-        None where the bytes do not hold all entries.
+        Returns None if the bytes do not hold all entries.
         """
         cdef Py_buffer wanted, out_first, out_second
         cdef int64_t[LANES] slots, target
@@ -379,5 +384,5 @@ cdef class IndexEnd(Held):
 
 cdef int64_t checked(int64_t slot) except? -2:
     if slot < NO_SLOT:
-        raise IndexError("no bytes are held" if slot == NOT_NOW else f"Entry {NOT_NOW - 1 - slot} lies beyond them")
+        raise IndexError("no bytes are held" if slot == NOT_NOW else f"entry {NOT_NOW - 1 - slot} is not held")
     return slot

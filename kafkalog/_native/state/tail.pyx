@@ -1,15 +1,15 @@
-"""The end of a segment that appends go to: when it must roll, what an append writes, and how it is taken back.
+"""The end of the segment that is appended to: when it must roll, what an append writes, and how a failed one is undone.
 
-Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0).  Index entries are planned before the
-first byte is written (what an index refuses is its caller's matter); then all files are written; then, once nothing
-can fail any more, the numbers here move.  A write that fails is cut off again.  No Python runs between the
-first byte and the last number, so no signal handler does: whatever an append moves (RecordsEnd, IndexEnd,
-TransactionsEnd, the bases of the Python classes of those names) is native, and entries are laid out by the native
-IndexPlan.  The one Python that it may meet is a test's own file, which stands between a write and the disk.
+Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0). Index entries are planned before the
+first byte is written (the caller handles an index that refuses them); then all files are written; then, once nothing
+can fail any more, the numbers here change. A failed write is truncated again. No Python code, and so no signal handler,
+runs between the first byte and the last number: everything that an append changes (RecordsEnd, IndexEnd,
+TransactionsEnd, the bases of the Python classes) is native, and entries are laid out by the native IndexPlan. The only
+possible Python code is a test's file object between a write and the disk.
 
-On free-threaded Python readers look at these fields beside an append: Cython's getters and setters hold the object's
-critical section, and so does everything here that writes, or that reads what a reader may have opened.  What only
-writers of the log change is read as it is, under the log's lock.  Elsewhere critical sections are nothing.
+On free-threaded Python readers read these fields during an append: Cython's getters and setters hold the object's
+critical section, and so does all code here that writes, or that reads what a reader may have opened. Fields that only
+writers of the log change are read directly, under the log's lock. Elsewhere critical sections do nothing.
 """
 
 cimport cython
@@ -23,7 +23,7 @@ from kafkalog._native.state.descriptor cimport Descriptor, is_plain
 from kafkalog._native.codec.layout cimport OFFSET_ENTRY, TIME_ENTRY
 from kafkalog._native.state.search cimport IndexEnd
 
-# What came of an append: done, or why nothing was.
+# The result of an append: done, or why nothing was done.
 WRITTEN, INDEX_REFUSES, FILE_AWAY = W_WRITTEN, W_INDEX_REFUSES, W_FILE_AWAY
 
 
@@ -36,7 +36,7 @@ cdef int set_size(channel, int64_t size) except -1:
 
 @cython.auto_pickle(False)
 cdef class RecordsEnd(Held):
-    """A .log file's logical `size` in bytes, and `channel`, the file while it is open.  The base of FileRecords."""
+    """A .log file's logical `size` in bytes, and `channel`, the file while it is open. The base of FileRecords."""
 
     cdef int cut_to(self, int64_t size) except -1:
         set_size(self.channel, size)
@@ -45,15 +45,15 @@ cdef class RecordsEnd(Held):
         return 0
 
     def cut(self, int64_t size):
-        """Makes the file `size` bytes long, and `size` say so, in one step; a Pin keeps the channel open."""
+        """Truncates or extends the file to `size` bytes and sets `size`, in one step; a Pin keeps the channel open."""
         self.cut_to(size)
 
 
 @cython.auto_pickle(False)
 cdef class TransactionsEnd(Held):
-    """Where the next record of a transaction index goes.  The base of TransactionIndex.
+    """The position of the next record of a transaction index. The base of TransactionIndex.
 
-    `end` in bytes; `last_offset` of what was appended, None where that is unknown; `channel` the file while it is open.
+    `end` in bytes; `last_offset` of the last append, None if it is unknown; `channel`, the file while it is open.
     """
 
     cdef int cut_to(self, int64_t end) except -1:
@@ -63,7 +63,7 @@ cdef class TransactionsEnd(Held):
         return 0
 
     def cut(self, int64_t end):
-        """Makes the file `end` bytes long, and `end` say so, in one step; a Pin keeps the channel open."""
+        """Truncates or extends the file to `end` bytes and sets `end`, in one step; a Pin keeps the channel open."""
         self.cut_to(end)
 
 
@@ -79,7 +79,7 @@ cdef extern from "errno.h":
 
 
 cdef int write_all(channel, tuple buffers, int64_t position) except -1:
-    """The buffers, one behind the other, at `position` of a file."""
+    """Writes the buffers, one after the other, at `position` of a file."""
     cdef Py_buffer head, body
     cdef Descriptor file
     if not is_plain(channel) or len(buffers) > 2:
@@ -105,8 +105,8 @@ cdef class SegmentTail:
     """Timestamps and distances at a segment's end.
 
     `max_timestamp` is the largest so far, of the batch that ends at `offset_of_max_timestamp` (together they are
-    `largest_timestamp`), `first_timestamp` the first batch's; None until someone looked.  `log`, `offset_index`,
-    `time_index` and `transactions` are what is written to; the indexes None until they are open.
+    `largest_timestamp`); `first_timestamp` is the first batch's. Both are None until they were read. `log`,
+    `offset_index`, `time_index` and `transactions` are written to; the indexes are None until they are open.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ cdef class SegmentTail:
         self.offset_of_largest = -1
         self.log = log
         self.transactions = transactions
-        self.plan = IndexPlan.__new__(IndexPlan, base_offset, index_interval_bytes)  # made once, planned anew each time
+        self.plan = IndexPlan.__new__(IndexPlan, base_offset, index_interval_bytes)  # created once, then reset
 
     @property
     def max_timestamp(self):
@@ -134,7 +134,8 @@ cdef class SegmentTail:
 
     @property
     def largest_timestamp(self):
-        """(max_timestamp, offset_of_max_timestamp) of one moment, None until someone looked; set together."""
+        """(max_timestamp, offset_of_max_timestamp), read and set at one moment; None until it was read from the
+        index."""
         with cython.critical_section(self):
             return (self.largest, self.offset_of_largest) if self.largest_known else None
 
@@ -149,7 +150,7 @@ cdef class SegmentTail:
             self.offset_of_largest = offset
 
     def learn_largest_timestamp(self, found):
-        """Notes what a reader found in the time index, unless more is known by now; what is known afterwards."""
+        """Stores what a reader found in the time index, unless a value is known already; returns the known value."""
         cdef int64_t timestamp, offset
         timestamp, offset = found
         with cython.critical_section(self):
@@ -192,7 +193,8 @@ cdef class SegmentTail:
         return self.time_index
 
     def time_waited_for_roll(self, int64_t now, int64_t timestamp):
-        """ms from the first batch's timestamp to `timestamp`; without one, from opening to `now`.  Wraps as Java's."""
+        """Returns the ms from the first batch's timestamp to `timestamp`; without one, from opening to `now`. Wraps as
+        Java's."""
         return self.waited(now, timestamp)
 
     @cython.critical_section
@@ -205,7 +207,8 @@ cdef class SegmentTail:
         self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,
         int64_t messages_bytes, int64_t now,
     ):
-        """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
+        """Returns whether an append must go to a new segment: because of bytes, time, a full index or too large an
+        offset."""
         return self.is_over(max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_bytes, now)
 
     cdef bint is_over(
@@ -226,7 +229,8 @@ cdef class SegmentTail:
         )
 
     cdef IndexPlan planned(self, list headers):
-        """The entries of these batches and the numbers behind them; its `error_kind` says what an index refuses."""
+        """Plans the entries of these batches and the numbers after them; `error_kind` of the plan says what an index
+        refuses."""
         cdef IndexEnd offset_index = self.offsets_end(), time_index = self.times_end()
         cdef IndexPlan plan = self.plan
         cdef int64_t position = self.log.size
@@ -251,10 +255,10 @@ cdef class SegmentTail:
         return plan
 
     cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1:
-        """Puts whole batches behind the end, with their index entries and the transaction index's; all or nothing.
+        """Writes whole batches at the end, with their entries in the indexes and the transaction index; all or nothing.
 
-        INDEX_REFUSES: an index is full, or its last entry is not below the new one; FILE_AWAY: a file must be opened
-        again first.  Then nothing was done.  Also when a write fails, whose error it raises.
+        Returns INDEX_REFUSES if an index is full, or its last entry is not below the new one; FILE_AWAY if a file must
+        be opened again first. In both cases, and if a write fails and raises, nothing was done.
         """
         cdef RecordsEnd log = self.log
         cdef IndexEnd offset_index = None, time_index = None
@@ -276,7 +280,7 @@ cdef class SegmentTail:
                     return W_INDEX_REFUSES
         if aborted:
             transactions = self.transactions
-        # From here on nobody takes the files away.
+        # From here on the files cannot be closed.
         log.pin()
         if offset_index is not None:
             offset_index.pin()
@@ -299,13 +303,13 @@ cdef class SegmentTail:
             if transactions is not None:
                 transactions.unpin()
 
-    # More than eight parameters: what `write` has found, and nothing else calls it.
+    # More than eight parameters: the results of `write`, its only caller.
     cdef int write_pinned(
         self, tuple buffers, list headers, int64_t size, IndexPlan plan, IndexEnd offset_index, IndexEnd time_index,
         bytes aborted, last_aborted,
     ) except -1:
-        """`write` when all its files are open, and stay so: `offset_index` and `time_index` are None where the plan has
-        no entries."""
+        """Does `write` when all its files are open, and stay so; `offset_index` and `time_index` are None if the plan
+        has no entries."""
         cdef RecordsEnd log = self.log
         cdef TransactionsEnd transactions = self.transactions
         cdef BatchHeader first = headers[0]
@@ -356,10 +360,11 @@ cdef class SegmentTail:
         return 0
 
     cdef int take_back(self, int64_t size, bint with_transactions, error) except -1:
-        """Cuts off what a failed append wrote, as far as the disk lets it; index entries beyond the last do not count.
+        """Truncates what a failed append wrote, as far as the disk permits; index entries after the last one do not
+        count.
 
-        The first error is the one to be told.  But want of space passes, and the next append would come behind what
-        could not be cut off: then the disk has failed (EIO).
+        The first error is the one to raise. The exception is lack of space, which may pass: the next append would then
+        come after bytes that could not be truncated. So in this case the disk counts as failed (EIO).
         """
         left = None
         try:
@@ -372,9 +377,9 @@ cdef class SegmentTail:
         except Exception as another:
             left = another
         if left is not None and isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
-            raise OSError(EIO, f"what was half written cannot be cut off ({left}), after: {error}", error.filename)
+            raise OSError(EIO, f"the incomplete write cannot be truncated ({left}), after: {error}", error.filename)
         return 0
 
     def append(self, tuple buffers not None, list headers not None):
-        """`write` for a segment that no log stands above; 0, or the reason why nothing was done."""
+        """`write` for a segment without a log; returns 0, or the reason why nothing was done."""
         return self.write(buffers, headers, None, None)

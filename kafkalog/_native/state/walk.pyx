@@ -1,8 +1,8 @@
-"""From one batch to the next in a short stretch of a .log file, where all is ordinary: one read, one call, no table.
+"""Walks from batch to batch in a short, ordinary part of a .log file: one read, one call, no table.
 
-Who only wants to know where a log ends walks so, in a file or in the bytes of one.  Whatever is not ordinary (an old or
-damaged batch, offsets that do not follow, a file that ends before the stretch does, an error, a test's own file) is
-left to the caller, who scans and judges in Python (`LogScan`, `misfits`).
+It is for callers that only need the end of a log, in a file or in the bytes of one. Everything unusual (an old or
+damaged batch, offsets that are not consecutive, a file that ends too early, an error, a test's file object) is left to
+the caller, which scans and decides in Python (`LogScan`, `misfits`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -16,16 +16,16 @@ from kafkalog._native.state.descriptor cimport Descriptor, is_plain
 
 
 cdef enum:
-    OF_TRANSACTIONS = 0x30  # the attributes of a batch in a transaction, and of a marker
+    OF_TRANSACTIONS = 0x30  # the attribute bits of a batch in a transaction, and of a marker
 
 
 def walked(source, int64_t position, int64_t size, int64_t expected, int64_t limit):
-    """The whole good batches of [position, size) of a file, or of its first bytes, with offsets from `expected` to
-    `limit`, which grow.
+    """Walks over the whole good batches in [position, size) of a file, or of its first bytes, with increasing offsets
+    from `expected` to `limit`.
 
-    Answers (the offset behind the last, or `expected`; where they end; their largest timestamp, or -1; whether one is
-    of a transaction, or a marker).  None unless all of the stretch is such batches of magic 2, but for an end that is
-    too short to be seen (FRAMING_FILE).
+    Returns (the offset after the last record, or `expected`; the position of their end; their largest timestamp, or -1;
+    whether one belongs to a transaction or is a marker). Returns None unless the whole range consists of such batches
+    of magic 2, except for an end that is too short to be seen (FRAMING_FILE).
     """
     cdef uint8_t* data = NULL
     cdef const uint8_t* batches

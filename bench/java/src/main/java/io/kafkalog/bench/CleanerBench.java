@@ -28,9 +28,9 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Passes of Kafka's Cleaner, and its offset map, told through standard input by bench/cleaner.py:
+ * Runs passes of Kafka's Cleaner, and its offset map, controlled through standard input by bench/cleaner.py:
  * `clean MAP_BYTES IO_BYTES PARTITION_FOLDER` cleans all but the active segment, `map KEYS` puts and gets that many
- * 16-byte keys at a load of 0.9.  Answers one line of JSON each.
+ * 16-byte keys at a load of 0.9.  Prints one line of JSON for each command.
  */
 public final class CleanerBench {
     private static final Time TIME = Time.SYSTEM;

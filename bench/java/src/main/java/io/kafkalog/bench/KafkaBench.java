@@ -47,10 +47,10 @@ import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Times Apache Kafka's own classes on the files that bench/ made, one JSON line a measurement.
+ * Times Apache Kafka's classes on the files that bench/ wrote; prints one JSON line for each measurement.
  * Usage: KafkaBench DATADIR WARMUP_SECONDS MEASURE_SECONDS clock|cpu NAME...
- * Each measured loop is warmed up first: short warm-ups understate the JIT several times over.
- * `cpu` counts the measuring thread's CPU time instead of the clock's, but for opens that wait for the disk.
+ * Each measured loop is warmed up first, because a short warm-up underestimates the JIT several times.
+ * `cpu` counts the measuring thread's CPU time instead of elapsed time, except for opens that wait for the disk.
  */
 public final class KafkaBench {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
@@ -99,7 +99,7 @@ public final class KafkaBench {
         boolean byCpu = cpu && !name.equals("open:unclean");
         loop(round, warmupSeconds, false);
         double best = 0;
-        // The best of three windows, as for kafkalog: the machine has neighbours.
+        // The best of three windows, as for kafkalog: the machine may have other load.
         for (int i = 0; i < 3; i++) {
             best = Math.max(best, loop(round, measureSeconds / 3, byCpu));
         }
@@ -195,7 +195,7 @@ public final class KafkaBench {
         };
     }
 
-    /** Leader appends of prepared batches (one file of equal batches a kind, made by bench/). */
+    /** Leader appends of prepared batches (one file of equal batches for each kind, written by bench/). */
     private void append(String name, String kind, String compression) throws Exception {
         byte[] bytes = Files.readAllBytes(data.resolve("batch-" + kind + ".bin"));
         Path dir = scratch("append-" + kind + "-" + compression + "-0");
@@ -205,7 +205,7 @@ public final class KafkaBench {
             int[] sequence = {0};
             boolean idempotent = kind.startsWith("idempotent") || kind.startsWith("txn");
             report(name, () -> {
-                // The leader writes offsets into the caller's buffer: give it a clean one, as a network buffer would be.
+                // The leader writes offsets into the caller's buffer: pass a new copy, as from a network buffer.
                 buffer.clear();
                 buffer.put(0, bytes);
                 if (idempotent) {
@@ -215,7 +215,7 @@ public final class KafkaBench {
                 log.log.appendAsLeader(records, 0, AppendOrigin.CLIENT);
                 appended[0] += bytes.length;
                 if (appended[0] > (256L << 20)) {
-                    // As the other side does, in place: fresh memory would cost more than the append.
+                    // In place, as on the other side: new memory would cost more than the append.
                     log.log.truncateTo(0L);
                     appended[0] = 0;
                     sequence[0] = 0;
@@ -361,7 +361,7 @@ public final class KafkaBench {
         }
     }
 
-    /** Background work is not what is measured: flushes of rolled segments would time the disk. */
+    /** Runs no background work, which is not measured: flushes of rolled segments would measure the disk. */
     private static final class NoScheduler implements Scheduler {
         private static final ScheduledFuture<?> NEVER;
 

@@ -29,9 +29,9 @@ import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Lives of Kafka's LogManager over one directory, told through standard input by bench/manager.py: a line is
- * `life THREADS DIRECTORY [BATCH]`.  Starts, appends the batch in that file to each partition, shuts down;
- * `crash THREADS DIRECTORY` starts and lets go of everything without a marker.  Answers one line of JSON each.
+ * Runs Kafka's LogManager on one directory, controlled through standard input by bench/manager.py.  The line
+ * `life THREADS DIRECTORY [BATCH]` starts it, appends the batch in that file to each partition, and shuts it down;
+ * `crash THREADS DIRECTORY` starts it and drops everything without a marker.  Prints one line of JSON for each command.
  */
 public final class ManagerBench {
     private static final Time TIME = Time.SYSTEM;
@@ -86,7 +86,7 @@ public final class ManagerBench {
             + resources + "}";
     }
 
-    /** What the process has now, as Linux tells it. */
+    /** The process's resident bytes and open descriptors, from Linux's /proc. */
     private static String resources() throws IOException {
         Path status = Path.of("/proc/self/status");
         if (!Files.exists(status)) {
@@ -97,7 +97,7 @@ public final class ManagerBench {
         return ",\"resident\":" + Long.parseLong(resident.replaceAll("\\D", "")) * 1024 + ",\"descriptors\":" + descriptors.length;
     }
 
-    /** No topic has settings of its own. */
+    /** No topic overrides settings. */
     private static final class NoOverrides implements ConfigRepository {
         @Override
         public Properties config(ConfigResource resource) {
