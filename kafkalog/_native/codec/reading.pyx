@@ -90,13 +90,6 @@ cdef inline object octets_at(const uint8_t* at, int32_t size):
 cdef class Record:
     """One record of a partition, as a reader returns it.
 
-<<<<<<< HEAD
-    `timestamp` is milliseconds since 1970 (-1 for none), `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime;
-    `leader_epoch` is -1 if the batch has none. `key`, `value` and header values are bytes or None.
-
-    It behaves like a named tuple of its fields: it compares, hashes and unpacks as one, equals a tuple with the same
-    contents, and cannot be changed.
-=======
     A record behaves as a named tuple of its fields: it compares, hashes and unpacks as that tuple, equals a tuple with
     the same content, and cannot be changed.
 
@@ -120,7 +113,6 @@ cdef class Record:
         (b'c-7', b'tea', 0, 1772355600000)
         >>> record.headers
         (('source', b'web'),)
->>>>>>> origin/main
     """
 
     # The fields of a record that was created from objects; None for one that was read.
