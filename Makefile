@@ -111,11 +111,7 @@ durations: $(VENV)/.built  ## measure how long each test file takes, for tests/d
 planted: $(VENV)/.built  ## plant twenty faults in a copy of the package, one after the other, and list those that `make quick` misses
 	$(PY) -m tests.planted
 
-<<<<<<< HEAD
-lint: $(VENV)/.built  ## run ruff, mypy --strict, stubtest and cython-lint
-=======
-lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint, and the rules of plain English with proselint
->>>>>>> origin/main
+lint: $(VENV)/.built  ## run ruff, mypy --strict, stubtest, cython-lint, and the rules of plain English with proselint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy

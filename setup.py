@@ -3,7 +3,7 @@
 Environment:
 
 - KAFKALOG_DEBUG=1 adds Cython's bounds checks, assertions and debug information.
-- KAFKALOG_SANITIZE=1 builds with AddressSanitizer and UBSan.  `make sanitize` preloads their runtime.
+- KAFKALOG_SANITIZE=1 builds with AddressSanitizer and UBSan; run it by `make sanitize`, which preloads the runtime.
 - KAFKALOG_SANITIZE=thread builds with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
 """
 

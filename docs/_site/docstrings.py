@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: `Example:` is a section, and inner names are left out."""
+"""Docstrings as the site shows them: `Example:` is a section, and internal methods are omitted."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_what_no_map_takes_is_refused() -> None:
         with pytest.raises(IndexError):
             offsets_map.put_columns(columns, row)
     without = ColumnBuilder(keys=False).finish()
-    with pytest.raises(ValueError, match="no columns"):
+    with pytest.raises(ValueError, match="no 'offset' and 'key'"):
         offsets_map.put_columns(without)
     good = columns.column("key")
     assert good is not None
