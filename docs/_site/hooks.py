@@ -3,13 +3,15 @@
 README.md, ARCHITECTURE.md and others stay where GitHub's readers look for them.  The site has each as a page, with the
 links changed to where the pages are.
 
-`::: mkdocs-click` includes a command's usage, description and options as `--help` shows them: mkdocs-click's own
-renderer adds a title, joins the lines of lists, and loses the names of values.
+`::: mkdocs-click` includes a command's usage, description and options.  mkdocs-click's renderer is replaced: it adds a
+title, joins the lines of lists, and loses the names of values.
 """
 
 from __future__ import annotations
 
+import html
 import inspect
+import itertools
 import os
 import posixpath
 import re
@@ -32,7 +34,6 @@ AT_THE_TOP = {
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
-HELP_COLUMNS = 96
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
@@ -79,7 +80,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def of_command(prog_name: str, command: click.Command, **_: Any) -> Iterator[str]:
-    """Yields the Markdown of `::: mkdocs-click`: usage, description, options, and the names of subcommands."""
+    """Yields the Markdown of `::: mkdocs-click`: usage, description, and a table of the options."""
     above, _, name = prog_name.rpartition(" ")
     parent = click.Context(click.Group(above), info_name=above, help_option_names=["-h", "--help"])
     ctx = click.Context(command, parent=parent, info_name=name)
@@ -89,19 +90,23 @@ def of_command(prog_name: str, command: click.Command, **_: Any) -> Iterator[str
             yield from _kept(paragraph.splitlines()[1:])
         else:
             yield from [_escaped(" ".join(paragraph.split())), ""]
-    formatter = click.HelpFormatter(width=HELP_COLUMNS)
-    command.format_options(ctx, formatter)
-    for section in formatter.getvalue().strip("\n").split("\n\n"):
-        title, *lines = section.splitlines()
-        yield from [f"**{title}**", ""]
-        yield from _block(textwrap.dedent("\n".join(lines)))
+    yield from ["| Option | Meaning |", "|---|---|"]
+    for option in command.get_params(ctx):
+        if isinstance(option, click.Option):
+            names, meaning = option.get_help_record(ctx) or ("", "")
+            cells = f'<code class="option">{html.escape(names)}</code>', _escaped(meaning)
+            yield from [f"| {' | '.join(each.replace('|', '&#124;') for each in cells)} |"] if names else []
+    yield ""
 
 
 def _kept(lines: list[str]) -> Iterator[str]:
-    """Yields a paragraph whose lines stay: as a block, after the line that introduces it."""
-    if len(lines) > 1 and lines[0][:1].strip() and lines[1].startswith(" "):
-        yield from [_escaped(lines.pop(0)), ""]
-    yield from _block(textwrap.dedent("\n".join(lines)))
+    """Yields lines that stay lines as a block, and those around it that are not indented as paragraphs."""
+    if not lines[0].endswith(":"):
+        yield from _block("\n".join(lines))
+        return
+    for indented, group in itertools.groupby(lines, lambda line: line.startswith(" ")):
+        text = "\n".join(group)
+        yield from _block(textwrap.dedent(text)) if indented else [_escaped(text), ""]
 
 
 def _block(text: str) -> list[str]:
@@ -109,8 +114,7 @@ def _block(text: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Returns a paragraph of a help text in which Markdown sees nothing but code in backticks."""
+    """Returns a help text in which Markdown sees nothing but code in backticks."""
     parts = text.split("`")
-    return "`".join(
-        re.sub(r"([*_<\\\[\]])", r"\\\1", each) if place % 2 == 0 else each for place, each in enumerate(parts)
-    )
+    parts[::2] = [re.sub(r"([*_\\\[\]])", r"\\\1", each).replace("<", "&lt;") for each in parts[::2]]
+    return "`".join(parts)

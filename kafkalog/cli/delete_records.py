@@ -80,7 +80,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     done = "deleted" if act else "would be deleted (--yes does it)"
     emit(
         f"{wanted}: offsets {plan.log_start_offset} to {start - 1} {done}; the log "
-        f"{'starts' if act else 'would start'} at {start}, ends at {plan.log_end_offset}"
+        f"{'starts' if act else 'would start'} at {start} and {'ends' if act else 'end'} at {plan.log_end_offset}"
     )
     if below:
         note(

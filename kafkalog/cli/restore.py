@@ -77,7 +77,7 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
             )
         else:
             done = "restored" if report.done else "would be restored"
-            emit(f"{partition}: {done}, offsets {start} up to {end}")
+            emit(f"{partition}: {done}: the log starts at {start} and ends at {end}")
     tell_findings(report.findings, as_json=as_json, lead="damaged in the source: ")
     if as_json:
         emit_json(

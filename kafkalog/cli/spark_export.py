@@ -19,7 +19,9 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
     "--to", "target", required=True, type=LocalPath(), metavar="EXPORT_DIR", help="The directory for the files."
 )
 @ONLY
-@click.option("--codec", default="snappy", show_default=True, help="Compression: none, snappy, gzip, lz4 or zstd.")
+@click.option(
+    "--codec", metavar="NAME", default="snappy", show_default=True, help="Compression: none, snappy, gzip, lz4 or zstd."
+)
 @click.option("--headers", is_flag=True, help="Add the column headers.")
 @COMMITTED
 @click.option(

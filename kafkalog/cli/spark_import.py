@@ -19,7 +19,7 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, 
 @ONLY
 @YES
 @SETTINGS
-@click.option("--compression", help="Compression of batches: none, gzip, snappy, lz4 or zstd.")
+@click.option("--compression", metavar="CODEC", help="Compression of batches: none, gzip, snappy, lz4 or zstd.")
 @click.option("--resume", is_flag=True, help="Append to existing partitions what they do not have yet.")
 @JSON
 @PROGRESS

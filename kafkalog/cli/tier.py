@@ -224,9 +224,8 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
 def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     partition = orphan.partition.topic_partition
     if not as_json:
-        what = (
-            f"{partition} {orphan.base_offset} {orphan.segment_id}: {orphan.why}, {counted(len(orphan.keys), 'object')}"
-        )
+        objects = counted(len(orphan.keys), "object")
+        what = f"{partition} {orphan.base_offset} {orphan.segment_id} ({objects}): {orphan.why}"
         emit(paint(what, "red"))
         for key in orphan.keys:
             emit(f"  {key}")
@@ -356,7 +355,7 @@ def restore(
         if as_json:
             emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
         else:
-            emit(f"{each}: {_shown.size(size)}{f' restored to {target}' if yes else ''}")
+            emit(f"{each}: {_shown.size(size)} {'restored' if yes else 'would be restored'} to {target}")
     tell_findings(findings, as_json=as_json)
     if as_json:
         summary = {"partitions": len(sizes), "bytes": sum(sizes.values()), "to": target, "done": yes}

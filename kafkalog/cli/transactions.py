@@ -250,7 +250,7 @@ def _how_to_end(partition: TopicPartition, txn: OpenTransaction, holders: _Holde
 def _whose(holder: TransactionOf | None, is_its: bool) -> str:
     if holder is None:
         return ""
-    says = holder.state if is_its else f"not open for its coordinator, whose state is {holder.state}"
+    says = holder.state if is_its else f"not open at its coordinator: {holder.state}"
     return f"transactional id {holder.transactional_id!r} ({says}), "
 
 

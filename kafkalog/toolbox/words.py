@@ -9,7 +9,7 @@ def counted(count: int, noun: str) -> str:
     """Formats a count with its noun: "1 batch", "2 batches", "2 entries"."""
     if count == 1:
         return f"{count} {noun}"
-    if noun.endswith("y"):
+    if noun.endswith(("ry", "ty", "cy")):
         return f"{count} {noun[:-1]}ies"
     return f"{count} {noun}{'es' if noun.endswith(('ch', 'x')) else 's'}"
 

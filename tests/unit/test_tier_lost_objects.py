@@ -118,7 +118,9 @@ def test_a_segment_that_metadata_have_comes_back_without_what_makes_it_whole(run
     path = lost(tmp_path, "local-tiered", ".snapshot")
     store, tier = str(tmp_path / "store"), str(tmp_path / "tier")
     shown = run("tier", "orphans", tier)
-    assert "a segment that lost its .snapshot; its log exists, and without the directory this cannot be" in shown.out
+    assert (
+        "a segment that lost its .snapshot.  Its log exists: --remote with the log directory tells which" in shown.out
+    )
     assert "1 segment with missing objects" in run("tier", "orphans", store, "--remote", tier, "--yes").err
     result = run("tier", "restore", store, str(tmp_path / "target"), "--remote", tier, "--yes")
     assert (result.code, len(result.lines)) == (1, 2), result.err
