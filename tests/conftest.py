@@ -1,7 +1,7 @@
-"""What every test shares: which tools this machine has, and honesty about what was left out.
+"""Shared by every test: detects the tools of this machine, and reports the tests that were skipped for lack of them.
 
-Tests marked `jvm`, `spark` or `broker` need a JDK (and `jvm`, `broker` Maven too).  Where a tool is missing
-they are skipped and named in the last lines of the run; with CI=true that is a failure.
+Tests marked `jvm`, `spark` or `broker` need a JDK (and `jvm`, `broker` Maven too).  If a tool is missing, they are
+skipped and named in the last lines of the run; with CI=true that is a failure.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def need_broker() -> None:
 
 
 def _leave_to_other_days(config: pytest.Config, items: list[pytest.Item], limit: int) -> None:
-    """Of the files with long tests only the day's are run; `make nightly` runs all."""
+    """Runs only the day's files of those with long tests; `make nightly` runs all."""
 
     def name(item: pytest.Item) -> str:
         return item.path.relative_to(ROOT).as_posix()

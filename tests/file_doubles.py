@@ -1,8 +1,8 @@
-"""Twins of the real disk for tests: one writes every change down, one refuses on command, one forgets to sync.
+"""Doubles of the real disk for tests: one records every change, one fails on demand, one does not sync.
 
-`RecordingFiles` makes each change for real and appends it to `ops`; a test marks what it promised with `mark` and later
-replays any prefix into `tests.disk_model.Disk`.  `FaultyFiles` answers EIO, ENOSPC or what is asked for at the
-n-th change; put it around a recording, not inside, so that short writes are recorded as they are.
+`RecordingFiles` makes each change for real and appends it to `ops`.  A test marks its promises with `mark` and later
+replays any prefix into `tests.disk_model.Disk`.  `FaultyFiles` answers EIO, ENOSPC or another error at the n-th change.
+Put it around a recording, not inside, so that short writes are recorded as they are.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class RecordingFiles(_Twin):
 
 @dataclass(slots=True)
 class Fault:
-    """What goes wrong, and when: the change number `at` (from 0, counting those of `kinds`), and for ever after if
+    """An error and its time: at the change number `at` (from 0, counting those of `kinds`), and forever after if
     `sticky`.  ENOSPC and EDQUOT concern only what needs space, write half of a write first, and let go what frees
     space; they refuse a rename or a sync if `kinds` names it."""
 

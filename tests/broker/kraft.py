@@ -1,8 +1,8 @@
 """A real Apache Kafka 4.4.0 broker on loopback: format, start, stop, kill; its log goes to a file.
 
-One node is broker and controller.  The class path comes from this folder's own pom (Maven once, then a file in
-`driver/target/kraft`).  A Broker's ports and folders stay the same over its lives, so that clients and log directories
-go on.  Only processes that were started here are ever signalled.
+One node is broker and controller.  The class path comes from the pom in this directory (Maven once, then a file in
+`driver/target/kraft`).  A Broker keeps its ports and directories when it is started again, so that clients and log
+directories continue.  Only processes that were started here get signals.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Broker:
         return self.place / f"broker-{self.lives}.log"
 
     def log_text(self) -> str:
-        """What the present (or last) life printed."""
+        """The output of the current run, or of the last one."""
         return self.log_file.read_text(errors="replace")
 
     def launch(self) -> None:

@@ -9,7 +9,7 @@
     between  LogManager opens all again, without recovery; a partition is put into two directories: a broker refuses
              to start, LogManager settles it
 
-Whatever clients are served and whatever kafkalog reads must be the same records, at both isolation levels.
+The broker's clients and kafkalog must read the same records at both isolation levels.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Story:
     third: Seen = field(default_factory=Seen)  # kafkalog before life 3
     last: Seen = field(default_factory=Seen)  # kafkalog after life 3
     opened: list[TopicPartition] = field(default_factory=list)
-    recovered: list[str] = field(default_factory=list)  # what kafkalog's log lines said of recovery in clean starts
+    recovered: list[str] = field(default_factory=list)  # kafkalog's log lines about recovery in clean starts
     metadata: tuple[dict[str, bytes], dict[str, bytes]] = ({}, {})
     ids: tuple[dict[str, str], dict[str, str]] = ({}, {})
     refused_with: int = 0
@@ -236,7 +236,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraft.Broker]:
 
 
 class Lines(logging.Handler):
-    """What kafkalog logs meanwhile."""
+    """Collects the lines that kafkalog logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -384,7 +384,7 @@ def test_a_killed_managers_records_are_served(told: Story) -> None:
             had = before[isolation][each].records
             assert after[isolation][each].records[: len(had)] == had, (each, isolation)
     assert len(recovered_by_the_broker(told.third.log)) >= len(PARTITIONS)
-    # Of its own, now and then, where it carries a move through: AssignmentsManager logs an exception of a callback.
+    # AssignmentsManager sometimes logs an exception of its own callback when it completes a move.
     assert [line for line in told.third.complaints if "unexpected callback exception" not in line] == []
 
 

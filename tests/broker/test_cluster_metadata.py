@@ -43,7 +43,7 @@ SOURCES = {
 
 @dataclass
 class Seen:
-    """What the broker said of each topic (values, sources, id), and a copy of its directory as it was then."""
+    """The topics' settings (values, sources, id) as the broker reported them, and its directory's copy of then."""
 
     configs: dict[str, dict[str, tuple[str, ConfigSource]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a broker forgets by itself, and kafkalog from the same state at the same time: the same records.
+"""The broker's expiry, and kafkalog's from the same state at the same time: both must write the same records.
 
 Transactional ids after a second; offsets and groups after the minute that is the least a broker can be told, which only
 a long run waits for.
@@ -120,7 +120,7 @@ def check_offsets(logs: Path) -> None:
     log, theirs = before_the_first_tombstone(logs, "__consumer_offsets-0")
     wanted = [row for batch in theirs for row in rows_of(batch)]
     leaving = [row for row in wanted if row[0] is not None and row[0][:2] in (b"\0\5", b"\0\7", b"\0\x08")]
-    assert leaving  # of the consumer group's member, which comes first
+    assert leaving  # the consumer group member's tombstone comes first
     everything = Disk().log("__consumer_offsets-0")
     for batch in [*log.batches, *theirs]:
         offsets = GroupOffsets(everything, ManualClock(header_at(batch).max_timestamp), OffsetSettings(RETENTION_MS))

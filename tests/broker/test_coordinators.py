@@ -1,8 +1,8 @@
 """Both coordinators beside a real broker: the same requests, the same answers, and the same bytes in its topics.
 
-Random requests (right ones, stale epochs, other producer ids, repeated ends) go to a broker of each transaction
-version, one by one, and to kafkalog's coordinators; then the broker is stopped and every batch of
-`__transaction_state`, of `__consumer_offsets` and every marker is compared, its times apart.
+Random requests (valid ones, stale epochs, other producer ids, repeated ends) go one by one to a broker of each
+transaction version and to kafkalog's coordinators. Then the broker is stopped. Every batch of `__transaction_state` and
+`__consumer_offsets` and every marker is compared, except for its times.
 """
 
 from __future__ import annotations

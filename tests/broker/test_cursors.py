@@ -46,7 +46,7 @@ Rows = list[list[str]]
 
 
 class Told(NamedTuple):
-    """What the tool said while the broker ran, and the broker, which is stopped."""
+    """The tool's output while the broker ran, and the broker, which is stopped by now."""
 
     node: kraft.Broker
     described: dict[str, Rows]

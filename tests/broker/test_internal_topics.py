@@ -1,4 +1,4 @@
-"""What a real broker writes to its internal topics, dumped by kafkalog and by kafka-dump-log: the same lines.
+"""A real broker's internal topics, dumped by kafkalog and by kafka-dump-log: both must print the same lines.
 
 Its groups (classic, consumer, share), its transactions and its metadata log come from real clients.  The tool is
 Kafka's newest released one, 4.3.1; what 4.4.0 writes and it does not know is named in `NEWER_FIELDS`.

@@ -163,7 +163,8 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
     stream = Stream(cluster.disks(), "ahead")
     stream.trigger()
 
-    # All brokers live.  What is read is at each moment the beginning of what a consumer sees, and soon all of it.
+    # All brokers live.  At each moment the rows read are a prefix of the records that a consumer sees, and soon all of
+    # them.
     for topic, (where, _) in TOPICS.items():
         for partition in range(len(where)):
             cluster.send(topic, partition, 1, 200, "all")
@@ -227,7 +228,7 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
         "the watermark of broker 3 does not come",
     )
     given = {"replicas": "longest", "endingOffsets": "logEnd", "failOnDataLoss": "false"}
-    assert len(rows(cluster.disks(), ["unclean"], **given)[UNCLEAN]) == 300  # what was lost is there yet
+    assert len(rows(cluster.disks(), ["unclean"], **given)[UNCLEAN]) == 300  # not yet truncated
     stream.trigger()
     assert stream.rows == seen[AHEAD]
 

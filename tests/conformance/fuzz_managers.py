@@ -1,8 +1,8 @@
 """Random scripts over log managers: several directories, many partitions, starts, stops, moves and damage.
 
 A `ManagerWriter` keeps a rough idea of what is open and lets a `PartitionWriter` (the writer of single partitions, with
-a handle) choose what happens to one log.  What damages files needs to know them: real Kafka runs the script so far, and
-`write_damage` goes on from the files of its last dump.  Names with a random part are never touched again, as the
+a handle) choose what happens to one log.  Damage to files needs to know the files: real Kafka runs the script so far,
+and `write_damage` continues from the files of its last dump.  Names with a random part are never touched again, as the
 two engines have different ones.
 """
 
@@ -44,7 +44,7 @@ CLEANER_STEPS: dict[str, float] = {
 
 
 class PartitionWriter(ScriptWriter):
-    """What happens to one partition, by its handle."""
+    """Writes the operations on one partition, by its handle."""
 
     def __init__(self, manager: ManagerWriter, handle: str) -> None:
         self.manager = manager
@@ -103,7 +103,7 @@ class ManagerWriter:
         self.compact = compact  # with a cleaner
         self.lines: list[Line] = []
         self.now = START_MS
-        self.rounds = choose.weighted((0, 1, 2), (2, 5, 3))  # of damage
+        self.rounds = choose.weighted((0, 1, 2), (2, 5, 3))  # rounds of damage
         self.dirs = list(LOG_DIRS[: choose.weighted((1, 2, 3), (2, 4, 3))])
         self.config = self.some_config()
         self.same_hash = choose.chance(0.15)
@@ -117,7 +117,7 @@ class ManagerWriter:
         self.is_open = False
         self.handles: dict[str, PartitionWriter] = {}
         self.seen: dict[str, PartitionWriter] = {}
-        self.roots: dict[str, set[str]] = {}  # of each folder that lies in one, by the latest dump
+        self.roots: dict[str, set[str]] = {}  # the log directories with each partition directory, by the latest dump
         self.futures: set[str] = set()
 
     @classmethod
@@ -191,7 +191,7 @@ class ManagerWriter:
         for folder in self._folders(files):
             self.roots.setdefault(folder.rpartition("/")[2], set()).add(folder.rpartition("/")[0])
         repairs: list[Line] = []
-        # What is moved away below an open manager, Kafka meets in the order of its maps' buckets.
+        # Kafka meets directories that are renamed under an open manager in the order of its maps' buckets.
         for _ in range(0 if self.is_open else self.choose.weighted((0, 1, 2, 4), (1, 3, 3, 1))):
             repairs += self.damage(files)
         self.open()

@@ -47,7 +47,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Producer:
-    """What the writer believes of a producer."""
+    """The writer's view of a producer."""
 
     epoch: int = 0
     next_sequence: int = 0
@@ -95,7 +95,7 @@ class ScriptWriter:
         for _ in range(self.choose.integer(20, 60)):
             self.step()
         self.look()
-        # What snappy makes is as long as whoever compressed it has it: a place in the file is another batch's there.
+        # The length of a snappy payload depends on the compressor: a position in the file is in another batch there.
         if self.compact and closed and self.chance(0.3) and not broker_may_compress_with_snappy(self.lines):
             self.clean_what_is_damaged()
         if closed:
@@ -138,7 +138,7 @@ class ScriptWriter:
         self.add("open", **(fields | extra))
 
     def _checkpoints(self) -> Line:
-        """What a manager would have read from its checkpoint files, or something else."""
+        """The checkpoint values that a manager would have read, or other values."""
         kept: Line = {"recovery_point": self.choose.choice((0, 0, self.leo, self.choose.integer(0, self.leo + 1)))}
         if self.log_start or self.chance(0.05):
             kept["log_start_offset"] = self.log_start if self.chance(0.8) else self.choose.integer(0, self.leo + 2)
@@ -236,8 +236,9 @@ class ScriptWriter:
         return batch
 
     def twisted(self, batch: Line) -> Line:
-        """The batch with something in it that no client writes, under a right checksum: a codec that is none, more or
-        fewer records than it has, a time of 2^63 ms ago, a payload that ends early."""
+        """The batch with content that no client writes, under a right checksum.
+
+        The content is an unknown codec, a wrong record count, a time 2^63 ms ago, or a payload that ends early."""
         if batch.get("magic", 2) != 2:
             return batch
         kind = self.choose.weighted(("count", "time", "codec", "cut"), (4, 4, 2, 1))
@@ -544,7 +545,7 @@ class ScriptWriter:
     # --- damage -------------------------------------------------------------------------------------
 
     def write_damage(self, files: dict[str, Any]) -> list[Line]:
-        """What follows a first part whose files are known: damage, an open, and life goes on.
+        """The part after a first part whose files are known: damage, an open, and further operations.
 
         `files` are names below the partition's folder with their sizes.
         """

@@ -1,7 +1,7 @@
 """Apache Kafka's own jars and our driver over them: built once by Maven, then one `java` command.
 
-What Maven writes goes to `driver/target` (or `KAFKALOG_DRIVER_TARGET`); a stamp of the sources says whether that is
-still good, so that later runs need neither Maven nor the network.  Maven is asked offline first, then with network.
+Maven writes to `driver/target` (or `KAFKALOG_DRIVER_TARGET`). A stamp of the sources says whether its output is still
+valid, so that later runs need neither Maven nor the network.  Maven is asked offline first, then with network.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Served:
         """Runs one script; False when the script itself was wrong.  Raises with the driver's last words."""
         self.stdin.write(f"{script}\t{work_dir}\t{out}\n")
         self.stdin.flush()
-        for line in self.stdout:  # whatever else Kafka prints is passed over
+        for line in self.stdout:  # all other output of Kafka is skipped
             verdict, _, name = line.rstrip("\n").partition("\t")
             if name == str(out):
                 return verdict == "good"

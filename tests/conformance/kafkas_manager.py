@@ -41,7 +41,7 @@ Work = Callable[[], object]
 
 class KafkasRegistry(LogRegistry):
     def in_dir(self, log_dir: str) -> Logs:
-        """Of a partition's two logs in one directory the future one."""
+        """If a partition has two logs in one directory, the future log wins."""
         found = super().in_dir(log_dir)
         found.update({log.topic_partition: log for log in self.all_of(log_dir)})
         return found
@@ -99,7 +99,7 @@ class KafkasStart(Start):
         super().finish(loaded)
 
     def _all_of(self, held: HeldDirectory) -> Found:
-        """Whatever is in the folders."""
+        """Loads every directory whose name is not reserved, as Kafka does."""
         found = look(held)
         paths = [os.path.join(held.path, name) for name in held.files.names_in(held.path)]
         folders = [
@@ -203,7 +203,7 @@ class KafkasEnd(End):
         super()._close(log, thread)
 
     def _finish_dir(self, log_dir: str, broker_epoch: int, *, is_written: bool) -> BaseException | None:
-        """Whatever became of the checkpoints."""
+        """Writes the clean-shutdown marker even if the checkpoints could not be written."""
         self._directories.checkpoint(log_dir, self._registry)
         if self._start.had_clean.get(log_dir) or self._start.all_loaded.get(log_dir):
             with suppress(OSError):
@@ -267,7 +267,7 @@ class KafkasManager(LogManager):
     def _delete_in_time(self) -> None: ...
 
     def _let_go(self) -> None:
-        """What waits to be deleted stays open, for the task that deletes it behind the shutdown."""
+        """Leaves logs that wait for deletion open, for the task that deletes them after the shutdown."""
         for log in self.registry.all_logs():
             log.close_quietly()
         self.directories.unlock()

@@ -1,5 +1,5 @@
 """Where kafkalog differs from Apache Kafka on purpose when files are damaged: each difference has a name, a reason and
-a rule that knows it, so that a fuzzer may go on.  What no rule knows is a find.
+a rule that knows it, so that a fuzzer may go on.  A difference that no rule knows is a finding.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Result = dict[str, Any]
 
 
 class RuntimeException(Exception):
-    """What Kafka calls a meta.properties that says too little."""
+    """Kafka's error for a meta.properties that lacks a value."""
 
 
 def _with_parent(session: Session, relative: str) -> Path:
@@ -113,7 +113,7 @@ def _mtime(session: Session, op: Op, result: Result) -> None:
 
 
 def _read(session: Session, op: Op, result: Result) -> None:
-    """What kafkalog's own readers find in a file of a log directory."""
+    """Reads a file of a log directory with kafkalog's readers."""
     path, kind = session.path(op["file"]), op["kind"]
     try:
         if kind == "offsets":

@@ -1,4 +1,4 @@
-"""What kafkalog's registry shows, as the driver shows Kafka's (`MetricsOp.java`)."""
+"""kafkalog's registry in the form in which the driver shows Kafka's (`MetricsOp.java`)."""
 
 from __future__ import annotations
 

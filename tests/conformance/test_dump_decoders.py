@@ -46,7 +46,7 @@ from tests.conformance.test_dump_log import tool as tool
 pytestmark = pytest.mark.jvm
 
 Pair = tuple[bytes | None, bytes | None]
-EXAMPLES = 8  # of each version of each record
+EXAMPLES = 8  # for each version of each record
 NEWER_THAN_THE_TOOL = ("UnregisterControllerRecord",)
 NEWER_FIELDS = {"StreamsGroupMetadataValue": ("storedDescriptionTopologyEpoch", "failedDescriptionTopologyEpoch")}
 

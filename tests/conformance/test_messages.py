@@ -74,7 +74,7 @@ def test_the_same_refusals(
     ours = outcome(schema, version, hostile)
     if isinstance(ours, MessageException):
         assert "error" in theirs, (ours, theirs)
-        if "newLimit" not in str(theirs["error"]):  # of bytes that Kafka does not copy; the tool shows none of these
+        if "newLimit" not in str(theirs["error"]):  # Kafka does not copy these bytes; the tool shows none of them
             assert ours.kafka_text == theirs["error"]
         assert ours.position is not None
         assert 0 <= ours.position <= len(hostile)
@@ -94,7 +94,7 @@ def outcome(schema: Schema, version: int, data: bytes) -> tuple[Values, int] | M
 
 
 def test_limits(kafka: messages.Kafka) -> None:
-    """What 4.4.0 refuses although the bytes are there."""
+    """Input that Kafka 4.4.0 refuses although the bytes exist."""
     schemas = {schema.name: schema for _, schema, _ in CASES}
     legacy, member = schemas["GroupMetadataValue"], schemas["ConsumerGroupRegularExpressionValue"]
     head = bytes(2) + bytes(4) + b"\xff\xff\xff\xff"

@@ -5,10 +5,10 @@ tasks) and on ours, both over a storage in memory.  Compared after every step: o
 of each remote segment, digests of the files that were copied, counters; and the answers to ListOffsets, fetches and
 aborted transactions.
 
-What is better here is left out of what is compared: `replay_remote.Kafkas...` do without it.  Three more things differ.
-Kafka counts a deletion once for each epoch of a segment.  Behind a cut it believes transaction indexes of the history
-that was given up.  And where the cut went below what is on the disk it refuses, or finds empty, an offset inside a
-segment of that history whose records it gives to who reads on from those before.
+The comparison leaves out kafkalog's improvements: `replay_remote.Kafkas...` work without them.  Three more things
+differ.  Kafka counts a deletion once for each epoch of a segment.  After a truncation it still uses transaction indexes
+of the abandoned history.  If the truncation went below the local log, Kafka refuses an offset inside a segment of that
+history, or finds nothing there.  It still returns these records to a reader that comes from the ones before.
 
 `KAFKALOG_FUZZ_COUNT` says how many random scripts are tried.
 """
@@ -35,7 +35,7 @@ SETTINGS = {"remote.log.metadata.custom.metadata.max.bytes": "16"}
 Line = dict[str, Any]
 # Kafka deletes a segment once for each epoch that it has there, and takes its bytes off again each time.
 NOT_COMPARED = ("delete_requests", "failed_delete_requests", "delete_lag_bytes", "delete_lag_segments")
-MAX_TIMESTAMP = 5  # of a segment's row
+MAX_TIMESTAMP = 5  # position of the maximum timestamp in a segment's row
 LATEST = 1 << 40  # no script's clock comes so far
 
 

@@ -400,7 +400,7 @@ def outcome(value: bytes) -> RemoteLogMetadata | records.MessageException:
 
 
 def test_refused_frames(kafka: messages.Kafka) -> None:
-    """What stands before the struct, and behind it: no number but Kafka's own is taken for one."""
+    """Refuses any wrong number before or after the struct."""
     partition = PARTITIONS[0]
     deleted = RemotePartitionDeleteMetadata(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, 2)
     body = bytes.fromhex(ask(kafka, {"op": "serialize", "metadata": metadata_json(deleted)})[0]["bytes"])[3:]

@@ -1,8 +1,8 @@
-"""A LogManager of three directories below one root, with a story of what it promised: for crashes, faults and kills.
+"""A LogManager of three directories below one root, with an account of its promises: for crashes, faults and kills.
 
-`Story` says what a start may find.  Of a partition: which of its lives (made, deleted, made again), which records of
-that one, from where on, in which directories; of a topic: which overrides.  A step that was begun may have happened or
-not.  Values carry partition, life and number, so that nothing can be taken for something else.
+`Story` says what a start may find.  For a partition: which of its lives (created, deleted, created again), which
+records of that life, from which offset, and in which directories.  For a topic: which overrides.  A step that was begun
+may have happened or not.  Values carry partition, life and number, so that nothing can be taken for something else.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Life:
 
 @dataclass
 class Story:
-    """What was promised up to a point."""
+    """The promises made up to a point."""
 
     lives: dict[str, list[Life]] = field(default_factory=dict)
-    configs: dict[str, list[dict[str, str]]] = field(default_factory=dict)  # of a topic: what it may be, newest last
+    configs: dict[str, list[dict[str, str]]] = field(default_factory=dict)  # by topic: possible overrides, newest last
 
     def told(self, label: str, value: object) -> None:
         """One mark: `what` of "begin" or "end", and its arguments."""
@@ -87,7 +87,7 @@ class Story:
             life.flushed = life.acknowledged
         elif what == "move":
             life.disks = {rest[0]} if done else life.disks | {rest[0]}
-            if done:  # what a move has copied, it has flushed
+            if done:  # a move flushes what it copies
                 life.flushed = max(life.flushed, life.acknowledged)
         elif what == "delete":
             life.deleting, life.deleted = True, done
@@ -252,7 +252,7 @@ class House:
 
     def flush(self, partition: str) -> None:
         with self.telling("flush", partition):
-            self.scheduler.tick()  # what a roll left
+            self.scheduler.tick()  # the flush that a roll scheduled
             self.log(partition).flush(True)
 
     def move(self, partition: str, disk: int) -> None:
@@ -299,7 +299,7 @@ def check_start(
             log = manager.move(partition, house.dirs[where])
             log.append_as_leader(batch(1, value=b"after"), 0)
             before[partition].append((end, b"after"))
-        house.later(120_000)  # what was deleted goes
+        house.later(120_000)  # deletes the renamed directories
         assert not [name for each in house.dirs for name in os.listdir(each) if name.endswith(names.DELETE_DIR_SUFFIX)]
         assert not [name for each in house.dirs for name in os.listdir(each) if name.endswith(names.MOVE_FILE_SUFFIX)]
         house.shut_down()

@@ -1,10 +1,10 @@
-"""A cleaner pass that dies at each of its steps, or meets a disk that fails: it has happened or not, group by group.
+"""A cleaner pass that dies at each of its steps, or whose disk fails: each group was exchanged or not.
 
-Everything is flushed before the passes begin, so that power loss, too, may take nothing.  After each crash the log
-holds what it held before some exchange of a group or after it; a reader of committed records sees the same state
-always; every index agrees with its log.  One thing is as with Kafka: old segments that lie wholly behind the last batch
-of their group that is left may be there again, for the names of the exchange do not say that they were part of it; the
-next pass drops them once more.  Recovery is interrupted itself at some of the states.
+Everything is flushed before the passes begin, so that a power loss may not lose anything either.  After each crash the
+log holds its records from before or after some exchange of a group.  A reader of committed records always sees the
+same state, and every index agrees with its log.  One thing is as with Kafka: old segments wholly after the last batch
+that their group keeps may exist again, because the names of the exchange do not say that they were part of it.  The
+next pass drops them again.  At some of the states recovery itself is interrupted.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def state_of(found: list[Row]) -> dict[str, str]:
 
 
 def reopened(place: str, files: Files | None = None) -> list[Row]:
-    """What is in the log after an open, which every index agrees with."""
+    """The rows of the log after an open. Asserts that every index agrees with them."""
     host = Host(place, files or UnsyncedFiles(), CONFIG)
     log = host.open()
     host.scheduler.tick()

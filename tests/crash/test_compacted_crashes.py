@@ -1,5 +1,8 @@
-"""Crash states of a LogManager whose cleaner works: every step of passes beside truncation, moves, deletion and starts
-is interrupted by the death of the process, or of the machine (see `compacted` for what must hold)."""
+"""Crash states of a LogManager with a running cleaner.
+
+Passes run next to truncation, moves, deletion and starts; each of their steps is interrupted by the death of the
+process or of the machine (see `compacted` for what must hold).
+"""
 
 from __future__ import annotations
 
@@ -202,7 +205,7 @@ def test_no_line_outlives_what_was_clean(workload: Workload, what: str, tmp_path
 
 
 def late_records(house: House) -> None:
-    """What supersedes flushed records is flushed by nobody."""
+    """Supersedes flushed records with records that nobody flushes."""
     house.open()
     house.make("t-0", 0)
     house.fill("t-0", 1)

@@ -34,7 +34,7 @@ PROGRAM = "import sys; from tests.crash.test_compacted_kill import main; main(sy
 
 
 def main(root: str, seed: int) -> None:
-    """Works for ever on what is there."""
+    """Works forever on the partitions that exist."""
     manager = LogManager(dirs_of(root), SETTINGS, files=FAST)
     manager.startup()
     lock = threading.Lock()
@@ -94,7 +94,7 @@ def main(root: str, seed: int) -> None:
 
 
 class Told:
-    """What the killed ones had said of a partition."""
+    """The promises that killed processes had made about a partition."""
 
     def __init__(self) -> None:
         self.life = -1
@@ -122,7 +122,7 @@ class Told:
         elif not (self.deleting and not lives):
             self.judge_keys(partition, log.log_end_offset, found)
             judge_checkpoint(manager, log)
-        # What is there now is what the next one begins with, told or not.
+        # The state found here is the start of the next run, reported or not.
         if lives:
             self.life, self.deleting = lives.pop(), False
             self.end = log.log_end_offset if log is not None else 0

@@ -1,7 +1,7 @@
-"""Failing disks: every operation of every workload meets EIO or ENOSPC, once or for ever.
+"""Failing disks: every operation of every workload fails with EIO or ENOSPC, once or forever.
 
-The caller gets KafkaStorageException with the cause, the directory is offline and stays so, others go on, and after a
-restart the disk holds what memory had said: an append that was refused for want of space is not there.
+The caller gets KafkaStorageException with the cause. The directory goes offline and stays so, and other directories
+continue. After a restart the disk holds what memory held: an append that was refused for lack of space does not exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Failing disks below a LogManager: each directory's every operation is refused, while the others go on.
 
-Nothing that was acknowledged in another directory is lost or slowed, the failed one's partitions are offline and leave
-the maps, no marker is written there, and once it is back a start finds what was promised before it failed.
+Acknowledged records in other directories are neither lost nor slowed. The failed directory's partitions are offline and
+leave the maps, and no marker is written there. Once the directory is back, a start finds the promises made before it
+failed.
 """
 
 from __future__ import annotations

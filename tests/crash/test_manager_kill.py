@@ -34,7 +34,7 @@ def dirs_of(root: str | os.PathLike[str]) -> list[str]:
 
 
 def main(root: str, seed: int) -> None:
-    """Works for ever on what is there."""
+    """Works forever on the partitions that exist."""
     manager = LogManager(dirs_of(root), BUSY, files=FAST)
     manager.startup()
     lock = threading.Lock()
@@ -90,7 +90,7 @@ def main(root: str, seed: int) -> None:
 
 
 class Told:
-    """What the killed ones had said of a partition."""
+    """The promises that killed processes had made about a partition."""
 
     def __init__(self) -> None:
         self.life = -1

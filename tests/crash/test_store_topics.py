@@ -209,7 +209,7 @@ PROGRAM = "import sys; from tests.crash.test_store_topics import main; main(sys.
 
 
 def main(root: str, seed: int) -> None:
-    """Makes, changes and deletes topics for ever; a line before and after each step."""
+    """Creates, changes and deletes topics forever; prints a line before and after each step."""
     shelf = Shelf(root, FAST)
     store = shelf.open()
     rng = random.Random(seed)

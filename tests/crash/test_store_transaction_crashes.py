@@ -28,8 +28,8 @@ ID, CURSOR = "biller", "c"
 TOPICS = ("a", "b", "c")
 PARTITIONS = tuple(f"{topic}-0" for topic in TOPICS)
 SMALL = {"segment.index.bytes": "480", "internal.segment.bytes": "900"}
-# A sector that is lost with nothing but a batch's base offset leaves a batch at offset 0, whose CRC is right: what is
-# below its segment is seen to be torn, in a segment that begins with 0 it is not (by Kafka neither).
+# A write may lose its first sector with only a batch's base offset. This leaves a batch at offset 0 whose CRC is right.
+# Recovery sees the damage if the segment begins above 0; in a segment that begins with 0 it cannot (Kafka neither).
 FIRST_OFFSET = 1000
 SAMPLE = None if LONG else 60
 

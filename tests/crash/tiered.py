@@ -5,8 +5,8 @@ recording, and can be made to fail.  `Driver` works on a store as a service does
 retention in both tiers, a topic's deletion) and marks in the recording what it promised.  `Story` reads the marks up to
 a crash and judges what a restart shows:
 
-- each record that was acknowledged is read from one tier or the other, once and in order, unless remote retention had
-  begun to take it, or its topic was being deleted; what was aborted, or never written, is not read;
+- every acknowledged record is read from one tier or the other, once and in order, unless remote retention had begun to
+  delete it or its topic was being deleted.  Aborted and unwritten records are never read;
 - after a pass (`settle`) each object belongs to a segment that the metadata says was copied, and each such segment has
   all of its objects.
 """
@@ -207,7 +207,7 @@ def die(store: Store) -> None:
 
 
 def values_of(store: Store, topic: str) -> list[int]:
-    """What a reader of committed records sees, by the numbers that the records carry."""
+    """The records that a reader of committed records sees, as the numbers in their values."""
     partition = store.topic(topic).partition(0)
     return [int(each.value.split(b".")[0]) for each in partition.records(isolation="read_committed")]
 
@@ -217,7 +217,7 @@ def retain_locally(store: Store, topic: str) -> int:
 
 
 class Driver:
-    """What a service does; every promise is marked."""
+    """Does the work of a service; marks every promise."""
 
     def __init__(self, store: Store, mark: Callable[[str, object], None]) -> None:
         self.store = store
@@ -305,7 +305,7 @@ def _value(number: int) -> bytes:
 
 @dataclass
 class Story:
-    """What was promised of each topic up to a point."""
+    """The promises about each topic made up to a point."""
 
     attempted: dict[str, list[int]] = field(default_factory=dict)
     done: dict[str, list[int]] = field(default_factory=dict)
@@ -355,7 +355,7 @@ class Story:
 
 
 def settle(store: Store) -> None:
-    """What passes do, once nothing fails."""
+    """Runs the passes that follow once nothing fails."""
     for _ in range(2):
         store.remote_log_manager.run_once()
 

@@ -1,6 +1,6 @@
-"""What a partition does before it is crashed: each workload goes through one corner of the engine.
+"""A partition's work before a crash: each workload covers one part of the engine.
 
-A workload takes an empty directory and gives back the Driver with its recording.  Small segments (900 bytes), so that
+A workload gets an empty directory and returns the Driver with its recording.  Segments are small (900 bytes), so that
 a handful of batches rolls.
 """
 
@@ -267,7 +267,7 @@ def overflow(root: str) -> Driver:
         file.write(data)
     driver = Driver(os.path.join(root, "disk"), {"internal.segment.bytes": "4000"}, prepare=True)
     driver.content = parse(data)
-    with driver.step("start", "append") as step:  # what lies there is durable
+    with driver.step("start", "append") as step:  # the content found is durable
         step.before = []
         step.after = driver.content
         step.flushed = (1 << 33) + 3

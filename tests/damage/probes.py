@@ -1,7 +1,12 @@
-"""Everything that reads or opens a directory, tried on a damaged one; answers complaints, never raises.
+"""Runs everything that reads or opens a directory on a damaged one; returns complaints, never raises.
 
-A complaint is: an exception that is none of ours, a traceback or an unknown exit code of the command line, a call that
-does not end, good data lost without a word, a second recovery that differs from the first.
+Complaints are:
+
+- an exception that is not kafkalog's;
+- a traceback or an unknown exit code of the command line;
+- a call that does not end;
+- good data that is lost without a message;
+- a second recovery that differs from the first.
 """
 
 from __future__ import annotations
@@ -71,7 +76,7 @@ class Complaints:
         except KafkalogError as error:
             str(error)
         except OSError as error:
-            # What the operating system refuses, with its name for it; opens turn it into ours.
+            # Errors of the operating system, under its name for them; opens turn them into ours.
             if error.filename is None or error.errno not in REFUSED or "open of" in where:
                 self.add(where, f"{type(error).__name__}: {error} {_place(error.__traceback__)}")
         except Hang:
@@ -105,7 +110,7 @@ def probe_folder(source: str, complaints: Complaints, damage: Damage | None = No
     found: list[str] = []
     with complaints.watching("list_partitions"):
         found = [str(tp) for tp in list_partitions(source)]
-    if damage is not None:  # what damage did not touch is left alone
+    if damage is not None:  # undamaged partitions are left alone
         hurt = {partition_of(path) for path in damage.spans}
         found = [name for name in found if name in hurt or "" in hurt]
     for name in found:
@@ -372,7 +377,7 @@ def engine(root: str, name: str, complaints: Complaints, *, clean: bool, strict:
 def _last_values(
     source: str, name: str, isolation: str, rows: list[Row], where: str, complaints: Complaints, *, ended: bool
 ) -> None:
-    """Those of what records() gave, and no others, where that came to its end; else the same error."""
+    """Compares the last values with those of records() if it came to its end; otherwise expects the same error."""
     wanted = {key: (offset, value) for offset, _, key, value, _ in rows if key is not None}
     whole = False
     found: dict[Any, Any] = {}

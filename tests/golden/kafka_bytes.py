@@ -131,7 +131,7 @@ def cases() -> list[dict[str, Any]]:
 
 
 def request(case: dict[str, Any]) -> dict[str, Any]:
-    """What the Java side is asked for a case."""
+    """The request to the Java side for a case."""
     if "compress" not in case:
         return case
     asked = {name: case[name] for name in ("compress", "level", "magic")}

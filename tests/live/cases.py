@@ -1,4 +1,4 @@
-"""The operations that are interrupted: those of the face, and those of the UnifiedLog below it."""
+"""The operations that are interrupted: those of the public API, and those of the UnifiedLog below it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def left_open(world: World) -> None:
     transaction = world.opened.transaction("other")
     transaction.begin()
     world.append_in(transaction, 7, 2)
-    world.oracle.ends[7] = "aborted"  # by whoever opens the log next
+    world.oracle.ends[7] = "aborted"  # the next open aborts it
 
 
 def with_neighbour(world: World) -> None:
@@ -143,7 +143,7 @@ def write_numbered(world: World) -> None:
 
 
 def write_again(world: World) -> None:
-    """What was interrupted is repeated: the log must have it once."""
+    """Repeats the interrupted call: the log must have its records once."""
     if "pending" in world.extra:
         write_numbered(world)
     write_numbered(world)
@@ -454,7 +454,7 @@ def raise_watermark(world: World) -> None:
 
 
 def raise_start(world: World) -> None:
-    """Checkpointed by whoever calls it, or at the close: a kill takes it back."""
+    """The caller or the close writes the checkpoint: a kill undoes it."""
     world.engine.maybe_increment_log_start_offset(7, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
 
 

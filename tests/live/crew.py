@@ -1,7 +1,7 @@
-"""Threads that work on logs at once: started together, stopped together, their errors judged by a table.
+"""Threads that work on logs at once: started together, stopped together, their errors checked by a table.
 
-`MAY_RAISE` says what an operation may raise beside which other one; whatever else comes out fails the test.  Nobody
-ever sees a disk error where no disk failed, a bare OSError, or EBADF.
+`MAY_RAISE` lists the errors that an operation may raise next to each other one; any other error fails the test.  A
+disk error if no disk failed, a bare OSError, or EBADF is never right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.sampling import LONG
 SECONDS = float(os.environ.get("LIVE_SECONDS", "60" if LONG else "2"))
 HANG_SECONDS = 60.0
 
-# (what is done, beside what): what it may raise.
+# (operation, concurrent operation): the errors that it may raise.
 MAY_RAISE: dict[tuple[str, str], tuple[type[Exception], ...]] = {
     ("append", "close"): (IllegalStateException,),
     ("write", "close"): (IllegalStateException,),
@@ -283,7 +283,7 @@ def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Par
 
 
 def _coordinators(log: kafkalog.Partition) -> Any:
-    """Those of the directory, as `open_log` has them; None where nobody has needed any."""
+    """The coordinators of the directory, as `open_log` has them; None if nobody has needed any."""
     tenant: Any = log.appends.lease.directory.tenant  # type: ignore[union-attr]
     return None if tenant is None else tenant.coordinators
 

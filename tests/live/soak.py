@@ -1,13 +1,16 @@
 """A LogManager under everything at once, for a long time: `python -m tests.live.soak --minutes 20`.
 
-Many partitions in three directories, writer and reader threads, retention, a pool of cleaner threads, moves, deletions
-with a new beginning, truncation, other policies, and half way one directory whose disk fails for good.  Each partition
-has one writer at a time, so that its n-th record of a life must get offset n; readers follow, and must see each record
-once, in order, but for what retention took.  Of compacted partitions (`Kind`) a reader who goes through all of it must
-see offsets grow, and of each key what was acknowledged when it began, or something newer.  Figures are printed as it
-goes; at the end descriptors, maps and memory must not have grown, nothing is uncleanable, no thread has died, the
-manager is shut down, started again without the failed directory, and every acknowledged record, or the last one of each
-key, is looked for.
+There are many partitions in three directories, writer and reader threads, retention, a pool of cleaner threads, moves,
+deletion followed by creation, truncation and changes of the cleanup policy.  Halfway, one directory's disk fails for
+good.
+
+Each partition has one writer at a time, so that its n-th record of a life must get offset n.  Readers follow, and must
+see each record once and in order, except for those that retention deleted.  A reader of a whole compacted partition
+(`Kind`) must see offsets grow, and for each key the value that was acknowledged when it began, or a newer one.
+
+The soak prints figures while it runs.  At the end descriptors, maps and memory must not have grown, no partition is
+uncleanable, and no thread has died.  The manager is shut down and started again without the failed directory.  Then
+every acknowledged record, or the last one of each key, must exist.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ KEYS = 60
 
 
 class Kind(enum.Enum):
-    """What becomes of a partition's records, by its topic."""
+    """The treatment of a partition's records, chosen by its topic."""
 
     PLAIN = "p"
     COMPACTED = "c"
@@ -80,12 +83,12 @@ class Kind(enum.Enum):
 
 @dataclass
 class Partition:
-    """What is known of one: its life, and how many records of it were acknowledged."""
+    """The known state of one partition: its life, and the number of acknowledged records."""
 
     name: str
     life: int = 0
     acknowledged: int = 0
-    last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # of a compacted one, by key
+    last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # by key, if it is compacted
     writing: threading.RLock = field(default_factory=threading.RLock)
     cut_begun: int | None = None  # to this offset, and perhaps done: where it ends nobody knows, and it is cut no more
     cut_to: int | None = None  # the last time, in this life
@@ -101,7 +104,7 @@ class Partition:
         self.cut_begun = self.cut_to = None
 
     def cut(self, offset: int) -> None:
-        """Of a key whose last record is cut off nothing is known: a pass may have dropped those before it."""
+        """Forgets keys whose last record is truncated: a pass may have dropped the records before it."""
         self.acknowledged = self.cut_to = offset
         self.last = {key: known for key, known in self.last.items() if known[0] < offset}
 
@@ -114,7 +117,7 @@ class Partition:
 
 @dataclass
 class Figures:
-    """What the process holds."""
+    """The resources that the process holds."""
 
     descriptors: int
     maps: int
@@ -131,7 +134,7 @@ class Figures:
 
 
 def held(process: str = "self") -> list[str]:
-    """What is open, but for files that wait for their deletion: of these there are as many as there is work."""
+    """The open files, except for those that wait for their deletion: their number varies with the work."""
     found = []
     for number in os.listdir(f"/proc/{process}/fd"):
         try:
@@ -451,7 +454,7 @@ class Soak:
         print(f"cleaned: {len(cleaner.manager.all_cleaner_checkpoints())} partitions")
 
     def judge_keys(self, partition: Partition, log: UnifiedLog) -> None:
-        """Of each key what was acknowledged last is there; of a deleted one the delete, or nothing."""
+        """The last acknowledged value of each key exists. A deleted key has its tombstone or no record."""
         seen = self.read_compacted(log, partition, partition.life)
         for key, (number, value) in partition.last.items():
             assert seen.get(key) == (number, value) or (value is None and key not in seen), (partition.name, key, seen)

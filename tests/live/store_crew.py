@@ -1,9 +1,9 @@
-"""Who works on a store in its soak (`tests.live.store_soak`): writers, followers, transactional workers, and those who
-move, add, make and delete.
+"""The threads of the store's soak (`tests.live.store_soak`): writers, followers, transactional workers, and threads
+that move, add, create and delete.
 
-Each is a `Worker` with a thread of his own, does one step after the other and writes down in his journal what came of
-it.  Into most of them exceptions are raised at any moment of a step: what was not written down then may be there or
-not; a follower is made again, or put back to where he had come.
+Each is a `Worker` with its own thread.  It does one step after the other and writes each result to its journal.
+Exceptions are raised into most workers at any moment of a step.  A step whose result is missing from the journal may
+have happened or not.  A follower is created again, or put back to its last position.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Writer(Worker):
         while self.sent and self.sent[0][0].done():
             where = self.sent[0][0].result()
             code = self.sent[0][1]
-            self.sent.popleft()  # what comes between is an acknowledgment that nobody has written down
+            self.sent.popleft()  # the entry between is an acknowledgment that was not written down
             self.journal.write("acked", place_of(where), where.offset, 1, code, None)
 
     def named(self) -> None:
@@ -573,7 +573,7 @@ class Maker(Worker):
 def all_workers(
     store: Store, folder: Path, process: int, seed: int, positions: dict[str, dict[Place, int]]
 ) -> tuple[list[Worker], list[Follower]]:
-    """Those who change something, and those who follow."""
+    """The workers that change something, and the followers."""
     workers: list[Worker] = [Writer(store, slot, folder, process, seed) for slot in range(1, 9)]
     workers += [Transactor(store, slot, folder, process, seed) for slot in (9, 10)]
     workers += [kind(store, kind.__name__, folder, process, seed) for kind in (Mover, Changer, Maker)]

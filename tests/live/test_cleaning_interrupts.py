@@ -1,9 +1,10 @@
-"""An interrupt at the places of what stops a cleaner: no partition stays Aborted, Paused or InProgress.
+"""An interrupt in each call that stops a cleaner: no partition stays Aborted, Paused or InProgress.
 
-A manager has compacted logs, a cleaner that runs, and `Sham`, a thread that claims partitions over and over and gives
-one back when somebody wants it: so each call waits for a claim, most of the time.  The call is interrupted at a place;
-then another thread finds that nothing is held by nobody, that the same calls work, that logs are cleaned on and hold
-the last value of each key, and that the end leaves no thread and no lock.  KAFKALOG_LONG=1 takes all places.
+A manager has compacted logs and a running cleaner.  `Sham` is a thread that claims partitions over and over and gives
+one back when somebody wants it, so that each call waits for a claim most of the time.  The call is interrupted at a
+place.  Then another thread checks that no claim is left without an owner, that the same calls work, and that cleaning
+continues and keeps the last value of each key.  The shutdown must leave no thread and no lock.  KAFKALOG_LONG=1 takes
+all places.
 """
 
 from __future__ import annotations

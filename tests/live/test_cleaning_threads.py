@@ -90,7 +90,7 @@ class Trial:
         works = [self.write, self.write, self.read, self.move, self.cut, self.delete, self.configure]
         if find_spec("pyarrow") is not None:
             works.append(self.last_values)
-        else:  # of free-threaded Python before 3.14
+        else:  # free-threaded Python before 3.14 has no pyarrow
             del self.counts["last values"]
         threads = [threading.Thread(target=self._guarded, args=(work, seed)) for seed, work in enumerate(works)]
         for thread in threads:
@@ -135,7 +135,7 @@ class Trial:
         self.stop.wait(0.001)
 
     def read(self, rng: random.Random) -> None:
-        log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)  # of the others a file is cut meanwhile
+        log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)  # the others are truncated meanwhile
         if log is None:
             return
         try:
@@ -156,7 +156,7 @@ class Trial:
             return  # moved, cut, deleted or failed meanwhile
 
     def last_values(self, rng: random.Random) -> None:
-        """Of a view of the folder, which knows nothing of the cleaner."""
+        """Reads through a view of the directory, which knows nothing of the cleaner."""
         log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)
         if log is None:
             return

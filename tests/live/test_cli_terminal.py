@@ -19,7 +19,7 @@ from rich.cells import cell_len
 import kafkalog
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
-LIMIT_S = 120.0  # of one command
+LIMIT_S = 120.0  # for one command
 # The terminal is made the session's, which gets its signals.
 ON_TERMINAL = """
 import fcntl, termios
@@ -63,7 +63,7 @@ class Terminal:
         self.came = b""
 
     def __enter__(self) -> Terminal:
-        self._late = threading.Timer(LIMIT_S, self.process.kill)  # what goes on is a failure, not a wait for ever
+        self._late = threading.Timer(LIMIT_S, self.process.kill)  # a hang is a failure
         self._late.start()
         return self
 
@@ -74,7 +74,7 @@ class Terminal:
         os.close(self._ours)
 
     def read(self, until: bytes | None = None) -> str:
-        """What came since the last read: up to a pattern, or to the end."""
+        """The output since the last read: up to a pattern, or to the end."""
         found = None if until is None else re.search(until, self.came)
         while found is None:
             try:

@@ -1,8 +1,8 @@
-"""`Partition.compact` beside everything: interrupts at its places, threads that append, read, truncate, delete and
-close, signal handlers that come out of it, forks in its middle.
+"""`Partition.compact` next to everything: interrupts at its places, threads that append, read, truncate, delete and
+close, signal handlers that interrupt it, forks in its middle.
 
-Whatever happens, the last value of each key stays what it was, offsets and their order stay, and a compaction that is
-made again comes to the end that it would have come to.
+The last value of each key always stays the same, and so do offsets and their order.  A compaction that is repeated ends
+with the result that it would have had.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def test_a_child_does_not_wait_for_its_parents_searches(tmp_path: Path) -> None:
     thread = threading.Thread(target=search)
     thread.start()
     try:
-        while index.let_go():  # until it is inside; then the child has it counted for ever
+        while index.let_go():  # until it is inside; then the child keeps the count forever
             index.lookup(5)
             time.sleep(0)
         assert not in_a_child(index.close)

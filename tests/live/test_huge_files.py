@@ -16,7 +16,7 @@ import kafkalog
 STEM = "t-0/" + "0" * 20
 HOLE_BYTES, LOG_BYTES = 300 << 30, 5 << 40
 COUNT = 50
-# What an address space of 4 GiB lets a process do: an index is at most 2 GiB, and mapped once.
+# An address space of 4 GiB still suffices for these: an index is at most 2 GiB, and mapped once.
 LOOK = """
 import json, resource, sys
 import kafkalog

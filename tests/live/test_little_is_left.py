@@ -79,7 +79,7 @@ def test_many_segments_with_few_descriptors(tmp_path: Path, low: Callable[[str],
 
 
 def test_a_full_table_of_descriptors(tmp_path: Path, low: Callable[[str], str]) -> None:
-    """What is idle is closed for whoever opens; where nothing is, it is said so, and no directory is offline."""
+    """An open closes idle files. If none is idle, the error says so, and no directory goes offline."""
     assert low(
         f"""
         kit = Kit(Path({str(tmp_path)!r}))

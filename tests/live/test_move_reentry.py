@@ -1,7 +1,7 @@
 """A signal handler that works on a partition, at each line of a move of that partition in its own thread.
 
-The locks let it in.  What it does happens as a whole or is refused by name, and so does the move: no record that was
-acknowledged is lost, none that was cut comes back, no offset is given twice.
+The locks admit the handler.  Its operation happens as a whole or is refused with its error, and so does the move.  No
+acknowledged record is lost, no truncated record comes back, and no offset is given twice.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Trial:
     def cut(self) -> None:
         try:
             self.manager.truncate_to({PARTITION: self.start + 4})
-        finally:  # what is refused is, perhaps, the checkpoint that comes after it
+        finally:  # the checkpoint that follows may be what is refused
             if self.bounds == (self.start, self.start + 4):
                 del self.records[4:]
 

@@ -125,7 +125,7 @@ def place() -> Iterator[Path]:
 
 
 def occupied(root: Path) -> list[str]:
-    """What this process holds there; what other tests left is theirs."""
+    """Paths below `root` that this process holds; other tests' leftovers do not count."""
     inside = os.path.realpath(root)
     return [each.path for each in list(directories._TABLE.values()) if each.path.startswith(inside)]
 
@@ -282,7 +282,7 @@ def test_close_again_does_what_is_left(place: Path) -> None:
 
 @pytest.mark.logs_errors
 def test_the_first_error_travels(place: Path) -> None:
-    """What goes wrong while a failed open or close lets go is logged; the caller hears of what came first."""
+    """Errors during the cleanup of a failed open or close are logged; the caller gets the first error."""
     faulty = FaultyFiles(FILES)
     log = open_log(place / "disk", faulty)
     log.append_many(VALUES)
@@ -383,8 +383,8 @@ def store_at(root: Path) -> kafkalog.Store:
 @pytest.mark.parametrize("kind", [LINES, CALLS])
 @pytest.mark.parametrize("before", ["new", "used"])
 def test_an_interrupted_open_of_a_store(place: Path, kind: str, before: str) -> None:
-    """Whoever handles the interrupt may open the directory again, at once: while the exception is there, and with it
-    all that its frames hold."""
+    """The handler of the interrupt may open the directory again at once, while the exception and its frames still
+    exist."""
     template = place / "template"
     template.mkdir()
     if before == "used":

@@ -1,8 +1,8 @@
-"""Many logs, many threads, and few files that may be open: nobody sees whose file was closed for whose.
+"""Many logs, many threads, and few files that may be open: nobody notices that a file was closed in favour of another.
 
-Readers take random offsets of random logs while others append, roll, truncate and delete there; each record says
-where it belongs, so that the bytes of another file, or of another time, are seen at once.  Meanwhile what is open
-(/proc/self/fd and /proc/self/maps) is counted against the budget and those who use files just now.
+Readers read random offsets of random logs while others append, roll, truncate and delete there.  Each record names its
+log and offset, so that the bytes of another file, or of an earlier time, are noticed at once.  Meanwhile open files
+(/proc/self/fd and /proc/self/maps) are counted against the budget and the files in use at the moment.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def test_renames_beside_readers(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_has_a_budget_of_its_own(folder: Path) -> None:
-    """What a child opens closes the child's copies of its parent's files, and nothing of the parent's."""
+    """A child's opens close the child's copies of its parent's files; the parent's files stay open."""
     files = UnsyncedFiles(OpenFiles(16))
     parents = One(0, folder / "parent", files)
     parents.append(300)

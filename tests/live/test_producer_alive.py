@@ -1,5 +1,8 @@
-"""A producer among threads, interrupts, signal handlers, finalizers and forks: what was answered is there, once, in
-order; what was not answered is there once or not at all; nobody waits for ever."""
+"""A producer among threads, interrupts, signal handlers, finalizers and forks.
+
+An acknowledged record exists once, in order.  An unacknowledged record exists once or not at all.  No call
+waits forever.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ WAYS = {
 
 
 class Acknowledged:
-    """What was appended, and from inside of what."""
+    """The acknowledged records, and the calls inside which they were appended."""
 
     def __init__(self, log: kafkalog.Partition) -> None:
         self.log = log

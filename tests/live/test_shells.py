@@ -71,7 +71,7 @@ class Terminal:
         os.write(self._here, text.encode())
 
     def until(self, text: str) -> str:
-        """What was written up to `text`, and with it."""
+        """The output up to and including `text`."""
         end = time.monotonic() + WAIT_S
         while text not in self.seen:
             assert time.monotonic() < end, self.seen
@@ -102,7 +102,7 @@ def shell_or_skip(name: str) -> str:
     ],
 )
 def test_tab(shell: str, options: list[str], setup: str, log_dir: Path, environment: dict[str, str]) -> None:
-    """What is typed in part is run in full."""
+    """Completes a partly typed word."""
     with Terminal([shell_or_skip(shell), *options], environment, log_dir.parent) as terminal:
         terminal.until(PROMPT)
         terminal.command("stty columns 200")

@@ -23,7 +23,7 @@ OUT = [*(f"out-{number}" for number in range(OUTPUTS)), "audit-0"]
 
 
 class Told:
-    """What the killed ones have said of one store."""
+    """The reports of killed processes about one store."""
 
     def __init__(self) -> None:
         self.committed: dict[tuple[int, int], int] = {}  # by worker and partition of `in`

@@ -117,7 +117,7 @@ def test_an_interrupt_anywhere(
     def new() -> StoreReader:
         return store.reader(topics=["t"], chunk_bytes=chunk_bytes)
 
-    for _ in range(2):  # what is made on first use is no place of the operation
+    for _ in range(2):  # lazy initialization is not a place of the operation
         seen: Found = []
         reader = new()
         with Tracer(kind) as tracer:
@@ -392,7 +392,7 @@ def test_a_storm(base: Path) -> None:
 
 
 def test_compaction_under_readers(base: Path) -> None:
-    """Of each key the last value is seen at least, and offsets only grow."""
+    """A reader sees at least the last value of each key, and offsets only grow."""
     config = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     settings = kafkalog.ManagerSettings(cleaner=CleanerConfig(backoff_ms=1, dedupe_buffer_size=4 << 20))
     with kafkalog.open(base, files=FAST, config=config, settings=settings) as store:

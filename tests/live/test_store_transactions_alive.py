@@ -48,7 +48,7 @@ class Worker:
         self.who = who
         self.number = 0
         self.acknowledged: list[int] = []
-        self.attempted: list[int] = []  # of which the end is not known
+        self.attempted: list[int] = []  # their outcome may be unknown
         self.fenced = 0
 
     @property
@@ -117,7 +117,7 @@ def test_eight_workers_of_their_own_ids(store: Store, base: Path, count: Count) 
 
 
 def look_after(store: Store) -> None:
-    """What the background does."""
+    """Does the work of the background thread."""
     home_of(store).end_overdue()
     home_of(store).forget_expired()
     store.transactions()

@@ -1,5 +1,7 @@
-"""A store in a living process: threads that make, change, delete and write topics at once, a close beside all of them,
-moves below appends, forks, signal handlers, other stores of the directory, and one that is dropped."""
+"""A store in a running process: threads that create, change, delete and write topics at once, and a close next to them.
+
+Also moves under appends, forks, signal handlers, other stores of the directory, and a store that is garbage collected.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def written_up(store: Store) -> None:
 
 
 class Records:
-    """What was acknowledged, by topic id and partition."""
+    """The acknowledged records, by topic id and partition."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
@@ -426,7 +428,7 @@ def test_a_signal_handler_works_on_the_store_that_it_interrupts(base: Path, coun
 
 @pytest.mark.parametrize("what", ["create", "close"])
 def test_inside_a_change_of_topics(base: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """What would wait for itself, or see half of it, is refused; the change goes on."""
+    """A call that would wait for itself or see half of the change is refused; the change continues."""
     store = open_at(base)
     told: list[str] = []
     make = store.manager.get_or_create_log

@@ -23,7 +23,7 @@ def tail(log_dir: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes]
     line = [sys.executable, "-m", "kafkalog", "tail", str(log_dir), "--json", *options]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        late = threading.Timer(LIMIT_S, process.kill)  # what it does not print is a failure, not a wait for ever
+        late = threading.Timer(LIMIT_S, process.kill)  # a hang is a failure
         late.start()
         try:
             yield process, process.stdout

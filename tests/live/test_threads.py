@@ -1,7 +1,7 @@
-"""Appends, reads, closes, cuts and flushes of many threads at once, judged by the oracle.
+"""Appends, reads, closes, truncations and flushes of many threads at once, checked by the oracle.
 
-Each test works for LIVE_SECONDS (2; with KAFKALOG_LONG=1 60).  What each operation may raise beside which other one
-stands in `tests.live.crew.MAY_RAISE`.
+Each test runs for LIVE_SECONDS (2; with KAFKALOG_LONG=1 60).  `tests.live.crew.MAY_RAISE` lists the errors that each
+operation may raise next to each other one.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def test_partitions_opened_and_closed_by_several_threads(base: Path, count: Coun
 
     def live_on(number: int) -> None:
         with open_live(path, f"t-{number}") as log:
-            # Whoever has a log open holds the lock: nobody else gets it.
+            # An open log holds the lock: nobody else gets it.
             with pytest.raises(LogDirLockedException):
                 OsFileLock(str(path / ".lock"))
             oracle = oracles[number]

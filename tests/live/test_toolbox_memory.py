@@ -142,7 +142,7 @@ def test_a_batch_that_is_that_large(tmp_path: Path) -> None:
             scan = LogScan(file, 0, file.size(), check_crc=check_crc)
             tables = [(piece.table["base_offset"].tolist(), len(piece.data)) for piece in scan]
         assert [offset for offsets, _ in tables for offset in offsets] == [0, 1, 2]
-        assert tables[-1][1] < LARGE_BATCH_BYTES  # what a large batch took is given back
+        assert tables[-1][1] < LARGE_BATCH_BYTES  # a large batch's memory is released
     with path.open("r+b") as damaged:
         damaged.seek(LARGE_BATCH_BYTES)
         damaged.write(b"\1")

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    rule: str  # what does not hold any more
+    rule: str  # the rule that no longer holds
     file: str  # below kafkalog/
     right: str
     wrong: str
-    near: str  # tests/unit/test_*.py that are asked first
+    near: str  # tests/unit/test_*.py that run first
 
 
 FAULTS = [

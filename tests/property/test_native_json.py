@@ -127,7 +127,7 @@ def column_of(rng: random.Random, schema: Sequence[Field]) -> list[bytes | None]
         if data and rng.random() < 0.15:
             kind, at, odd = rng.randrange(4), rng.randrange(len(data)), bytes([rng.randrange(256)])
             data = [data[:at], data[:at] + odd + data[at:], data[:at] + odd + data[at + 1 :], data + odd][kind]
-        found += [data] * rng.randint(1, 2)  # what was learned is asked
+        found += [data] * rng.randint(1, 2)  # the second one asks for a shape that was learned
     return found
 
 

@@ -1,8 +1,8 @@
 """The rules of plain English that a program can check.
 
-A sentence begins with its subject: not with "Of", "Those", "What" or "Whoever".  It has no more than 35 words.  A
-question may begin with "What".  proselint adds its rules: archaisms, redundancy, clichés and others.  Nothing here
-knows whether a sentence is true, or has a verb: people check that.
+A sentence begins with its subject: not with "Of", "Those", "What" or another word of `OPENERS`.  It has no more than 35
+words.  A question may begin with "What".  proselint adds its rules: archaisms, redundancy, clichés and others.  Nothing
+here knows whether a sentence is true, or has a verb: people check that.
 """
 
 from __future__ import annotations

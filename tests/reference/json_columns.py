@@ -25,7 +25,7 @@ class Number(str):
 
 
 class Unknown:
-    """What is compared otherwise: the text of any JSON, whose value this is."""
+    """A column that is compared differently: the text of any JSON that has this value."""
 
     def __init__(self, value: object) -> None:
         self.value = value

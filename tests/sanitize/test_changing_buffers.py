@@ -240,7 +240,7 @@ def test_changing_tables(data: bytes) -> None:
 
 
 def inflated(codec: int, body: memoryview) -> Any:
-    """What decompresses now and then, what lies there, or nothing."""
+    """A decompressed body, a part of the body, or nothing."""
     try:
         return codecs.decompress(codec, body) if len(body) % 3 else body[: len(body) // 2] or None
     except KafkalogError:

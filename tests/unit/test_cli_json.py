@@ -167,7 +167,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
             kinds.add(entry["kind"])
             odd = {name for name in names(entry) if not CAMEL.fullmatch(name)} - KAFKAS
             assert not odd, (line, odd)
-            if "partition" in entry:  # of one partition, always the same two
+            if "partition" in entry:  # an entry about one partition has the same two names
                 assert isinstance(entry["partition"], int)
                 assert isinstance(entry["topic"], str)
     wanted = {

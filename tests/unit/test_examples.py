@@ -64,7 +64,7 @@ def of_docstrings() -> Iterator[Example]:
     """Blocks that stand four columns in and are Python."""
     for name in ["kafkalog", *MODULES]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of modules that moved
+            warnings.simplefilter("ignore", DeprecationWarning)  # warnings warnings of modules that moved
             module = importlib.import_module(name)
         for place, text in docstrings(module):
             for found in re.finditer(r"(?:^|\n\n)((?:    .*\n?|\n(?=    ))+)", text):
@@ -95,7 +95,7 @@ kafkalog.open_log("shop", "orders-0").close()
 kafkalog.toolbox.backup.backup("shop", "backups/2026-11-26")
 """
 
-# What an example has of what was said before it, as code.
+# Objects that an example has from the text before it, as code.
 GIVEN = {
     "kafkalog.toolbox.abort_transactions.plan_abort": """
 import kafkalog

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalog"
-# What a user holds, and what that is made of: one floor, and no circle in it.
+# The classes that a user holds, and their parts: one layer without a cycle.
 FACE = ("_face", "store", "topic", "partition", "records", "reader", "producer", "transaction", "decoding")
 FLOORS = [  # lowest first; who shares one stands side by side, and does not know the other
     ("_limits", "_renamed", "_shown"),
@@ -252,7 +252,7 @@ def python_functions(text: str) -> Iterator[Function]:
 
 
 def cython_functions(text: str) -> Iterator[Function]:
-    """Those with a body: a declaration says again what the definition says."""
+    """The functions with a body: a declaration repeats its definition."""
     for match in CDEF.finditer(text):
         depth, end = 1, match.end()
         while depth:

@@ -93,7 +93,7 @@ def test_a_scheme_is_refused_and_nothing_is_made(door: str, path: str, store: Pa
     assert not list((tmp_path / "work").iterdir())
 
 
-COMMANDS = (  # those that read take an address as a bucket's
+COMMANDS = (  # commands that read accept an address as a bucket's
     ("append", ELSEWHERE, "t"),
     ("backup", "HERE", "--to", ELSEWHERE),
     ("backup", ELSEWHERE, "--to", "new"),

@@ -46,7 +46,7 @@ def house(tmp_path: Path) -> House:
 
 
 def in_time(work: Callable[[], object], seconds: float = 60) -> None:
-    """Not for ever: a deadlock is a failure."""
+    """Fails after `seconds`: a deadlock is a failure."""
     failed: list[BaseException] = []
 
     def run() -> None:

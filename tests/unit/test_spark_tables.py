@@ -13,7 +13,7 @@ from kafkalog.spark import tables
 
 @dataclass
 class Field:
-    """What tables look at of a pyspark StructField."""
+    """The attributes of a pyspark StructField that tables use."""
 
     name: str
     metadata: dict[str, Any] = field(default_factory=dict)

@@ -82,7 +82,7 @@ def test_what_was_made_through_a_handle_ends_with_it(tmp_path: Path) -> None:
         txn.append("t", b"never seen")
         future = producer.send("t", b"sent")
         handle.close()
-        assert future.result().offset == 1  # what is in a producer is sent first
+        assert future.result().offset == 1  # a producer's records are sent first
         assert producer.closed
         assert reader.closed
         assert partition.closed

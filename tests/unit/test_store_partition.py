@@ -120,7 +120,7 @@ def test_every_way_to_append(store: kafkalog.Store, orders: Partition) -> None:
 
 
 def look(partition: Partition) -> dict[str, Any]:
-    """What each way to read says."""
+    """The answer of each way to read."""
     pytest.importorskip("pyarrow")
     ours, theirs = socket.socketpair()
     with ours, theirs:

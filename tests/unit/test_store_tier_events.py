@@ -58,7 +58,7 @@ def partition_of(store: kafkalog.Store, topic: str = "orders") -> TopicIdPartiti
 
 
 def strange_events() -> Iterator[tuple[str, Callable[[RemoteLogSegmentMetadata], list[bytes]]]]:
-    """What is written, given a segment that there is: the last one of these cannot be read."""
+    """The events to write, given a segment that exists: the last one of these cannot be read."""
 
     def renamed(known: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> RemoteLogSegmentMetadata:
         return known._replace(

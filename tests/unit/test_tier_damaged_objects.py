@@ -68,7 +68,7 @@ DAMAGES = {
 
 @pytest.fixture(params=[*DAMAGES])
 def manifests(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
-    """Those of a tier of old objects, the second and the last of which are damaged."""
+    """The manifests of a tier of old objects, the second and the last of which are damaged."""
     tiered(tmp_path / "store", RemoteStorage(tmp_path / "tier", layout="aiven"))
     found = sorted((tmp_path / "tier").rglob("*.rsm-manifest"))
     for each in (found[1], found[-1]):

@@ -88,7 +88,7 @@ def test_an_empty_tier_is_read_with_its_directory(tmp_path: Path, run: Run, opti
 
 
 def test_an_empty_place_is_no_tier_of_others(places: tuple[Path, Path], tmp_path: Path) -> None:
-    """What the directory has there is missing, or it has nothing there."""
+    """The directory's objects are missing there, or it has none there."""
     with kafkalog.open(tmp_path / "plain") as store:
         store.create_topic("orders", 1)
     for directory in (places[0], tmp_path / "plain"):

@@ -251,7 +251,7 @@ def test_a_transaction_refuses_the_same(field: str, log: kafkalog.Partition) -> 
 
 
 def test_the_same_input_the_same_record(log: kafkalog.Partition) -> None:
-    """What is odd and good: numpy numbers, subclasses, buffers of other items, in every way in."""
+    """Odd but valid input: numpy numbers, subclasses, buffers of other items, in every way in."""
 
     class Bytes(bytes):
         pass
