@@ -1,18 +1,27 @@
-"""Hooks of the site's build: the documents at the top of the tree become pages, and click's help reads as Markdown.
+"""Hooks of the site's build: the documents at the top of the tree become pages, and click's help becomes Markdown.
 
 README.md, ARCHITECTURE.md and others stay where GitHub's readers look for them.  The site has each as a page, with the
 links changed to where the pages are.
+
+`::: mkdocs-click` includes a command's usage, description and options as `--help` shows them: mkdocs-click's own
+renderer adds a title, joins the lines of lists, and loses the names of values.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import posixpath
 import re
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+import mkdocs_click._extension
 from mkdocs.structure.files import File
+from tables import filled
 
 ROOT = Path(__file__).parents[2]
 AT_THE_TOP = {
@@ -23,12 +32,14 @@ AT_THE_TOP = {
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
+HELP_COLUMNS = 96
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
 def on_startup(command: str, dirty: bool) -> None:
     """Imports of the package find this tree, also in processes that the plugins start."""
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    mkdocs_click._extension.make_command_docs = of_command
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -55,7 +66,7 @@ def from_the_top(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Changes links to documents at the top of the tree to the pages that they have become."""
+    """Adds tables, and changes links to documents at the top of the tree to the pages that they have become."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def link(found: re.Match[str]) -> str:
@@ -64,4 +75,42 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]
         return f"]({posixpath.relpath(AT_THE_TOP[there], folder or '.')}{found[2] or ''})"
 
-    return LINK.sub(link, markdown)
+    return LINK.sub(link, filled(markdown))
+
+
+def of_command(prog_name: str, command: click.Command, **_: Any) -> Iterator[str]:
+    """Yields the Markdown of `::: mkdocs-click`: usage, description, options, and the names of subcommands."""
+    above, _, name = prog_name.rpartition(" ")
+    parent = click.Context(click.Group(above), info_name=above, help_option_names=["-h", "--help"])
+    ctx = click.Context(command, parent=parent, info_name=name)
+    yield from _block(f"{prog_name} {' '.join(command.collect_usage_pieces(ctx))}")
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):  # click keeps the lines of such a paragraph
+            yield from _kept(paragraph.splitlines()[1:])
+        else:
+            yield from [_escaped(" ".join(paragraph.split())), ""]
+    formatter = click.HelpFormatter(width=HELP_COLUMNS)
+    command.format_options(ctx, formatter)
+    for section in formatter.getvalue().strip("\n").split("\n\n"):
+        title, *lines = section.splitlines()
+        yield from [f"**{title}**", ""]
+        yield from _block(textwrap.dedent("\n".join(lines)))
+
+
+def _kept(lines: list[str]) -> Iterator[str]:
+    """Yields a paragraph whose lines stay: as a block, after the line that introduces it."""
+    if len(lines) > 1 and lines[0][:1].strip() and lines[1].startswith(" "):
+        yield from [_escaped(lines.pop(0)), ""]
+    yield from _block(textwrap.dedent("\n".join(lines)))
+
+
+def _block(text: str) -> list[str]:
+    return ["```text", *text.splitlines(), "```", ""]
+
+
+def _escaped(text: str) -> str:
+    """Returns a paragraph of a help text in which Markdown sees nothing but code in backticks."""
+    parts = text.split("`")
+    return "`".join(
+        re.sub(r"([*_<\\\[\]])", r"\\\1", each) if place % 2 == 0 else each for place, each in enumerate(parts)
+    )

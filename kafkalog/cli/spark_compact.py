@@ -61,7 +61,7 @@ def command(
         if dedupe_buffer_size is not None:
             buffer = parse_bytes(dedupe_buffer_size, "--dedupe-buffer-size")
         size, named = total_of(roots, only)
-        with Progress(size, "compacted" if yes else "looked at", force=progress) as bar:
+        with Progress(size, "compacted" if yes else "read", force=progress) as bar:
             if by_shuffle:
                 _, result = compacted_by_shuffle(
                     spark, roots[0], only[0], act=yes, config=given, rolls=roll, progress=bar.advance

@@ -7,7 +7,7 @@ import click
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, one_line
 from kafkalog.cli.choosing import COMMITTED, isolation
-from kafkalog.cli.console import Progress, emit, emit_json, fields, note
+from kafkalog.cli.console import Progress, counted, emit, emit_json, fields, note
 from kafkalog.cli.places import parse_bytes
 from kafkalog.cli.remote_places import both_tiers, storages_of
 from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of_row, roots_and_names, session, total_of
@@ -97,7 +97,7 @@ def command(
             if as_json:
                 emit_json({"kind": "file", **fields(each.range.partition), **fields(file)})
             else:
-                emit(f"{file.path}: {file.records} records, {_shown.size(file.bytes)}")
+                emit(f"{file.path}: {counted(file.records, 'record')}, {_shown.size(file.bytes)}")
     totals = (sum(each.records for each in found), sum(each.bytes for each in found))
     files, failed = sum(len(each.files) for each in found), sum(each.error is not None for each in found)
     skipped = sum(len(each.skipped) for each in found)
@@ -105,7 +105,7 @@ def command(
         summary = {"files": files, "ranges": len(found), "failed": failed, "skipped": skipped}
         emit_json({"kind": "summary", **summary, "records": totals[0], "bytes": totals[1]})
     else:
-        words = f"{totals[0]} records, {_shown.size(totals[1])} in {files} files"
-        words += f"; {failed} of {len(found)} ranges failed" if failed else ""
-        emit(f"in all: {words}" + (f"; {skipped} times something was left out" if skipped else ""))
+        words = f"{counted(totals[0], 'record')}, {_shown.size(totals[1])} in {counted(files, 'file')}"
+        words += f"; {failed} of {counted(len(found), 'range')} failed" if failed else ""
+        emit(f"in all: {words}" + (f"; {counted(skipped, 'range')} left out" if skipped else ""))
     return code

@@ -108,7 +108,8 @@ def crashed_kafka_logs(place: Path) -> Iterator[None]:
     (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
     log = logs / "orders-0" / f"{last['orders-0']:020}.log"
     log.write_bytes(log.read_bytes()[:-30])
-    log.with_suffix(".timeindex").write_bytes(b"")
+    for kind in (".index", ".timeindex"):
+        log.with_suffix(kind).write_bytes(b"")
     yield
 
 
@@ -140,3 +141,17 @@ def web_shop(place: Path) -> Iterator[dict[str, Any]]:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
     yield {}
+
+
+@contextmanager
+def tiered_shop(place: Path) -> Iterator[None]:
+    """`shop/`: a closed store with the tiered topic `orders`, and `tier/`: its remote tier, without two segments."""
+    settings = {"remote.storage.enable": "true", "internal.segment.bytes": "4000"}
+    with kafkalog.open(place / "shop", remote=place / "tier", maintenance=False) as store:
+        orders = store.create_topic("orders", partitions=1, config=settings)
+        for number in range(150):
+            if number == 100:
+                store.remote_log_manager.run_once()
+            value = b'{"order": %d, "customer": "c-%d", "amount": %d}' % (number, number % 7, number * 3 % 100)
+            orders.append(value, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 3_600_000)
+    yield
