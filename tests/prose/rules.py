@@ -24,7 +24,7 @@ LABEL_WORDS_MAX = 4
 OPENERS = re.compile(r"^[\"'(]*(of|those|what|whatever|whoever|whose|whomever)\b(?! course)", re.IGNORECASE)
 WHOEVER = re.compile(r"\bwho(m)?ever\b", re.IGNORECASE)
 # Code and numbers look like typography, repeated words and dates to proselint.
-OFF = ("typography", "lexical_illusions", "dates_times", "uncomparables", "spelling.consistency")
+OFF = ("typography", "lexical_illusions", "dates_times", "uncomparables", "spelling")
 
 CheckRegistry().register_many(__register__)
 _CONFIG = {"max_errors": 10_000, "checks": {**DEFAULT["checks"], **dict.fromkeys(OFF, False)}}
