@@ -168,12 +168,14 @@ def s3(place: Path) -> Iterator[None]:
     }  # fmt: skip
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
-    boto3.client("s3").create_bucket(Bucket="shop-archive")
-    yield
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        os.environ.update({} if value is None else {name: value})
-    server.stop()
+    try:
+        boto3.client("s3").create_bucket(Bucket="shop-archive")
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
+        server.stop()
 
 
 @contextmanager
