@@ -252,7 +252,8 @@ def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) 
         emit_json({"kind": "summary", **counts, "unsettled": len(report.unsettled)})
         return
     where = " in the offsets that both have" if common else ""
-    line = f"{counts['equal']} of {counted(len(found), 'partition')} equal{where}"
+    are = "is" if len(found) == 1 else "are"
+    line = f"{counts['equal']} of {counted(len(found), 'partition')} {are} equal{where}"
     if different:
         line += f", {different} different: {counted(counts['differing'], 'offset')} with other records"
     if counts["onlyHere"] or counts["onlyThere"]:

@@ -25,7 +25,6 @@ from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException,
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.compare import Compared, Difference, EndedOtherwise, Missing, Span, compare
-from kafkalog.toolbox.words import counted
 from tests.client_transaction import client_transaction
 from tests.file_doubles import Fault, FaultyFiles
 from tests.reference.legacy import build_batch
@@ -266,7 +265,7 @@ def test_damage_inside_of_a_batch(run: Run, here: Path, copy: Path) -> None:
     assert (wrong.path, wrong.position) == (str(path), 0)
     result = run("compare", here, copy)
     assert (result.code, f"t-0: damaged: {path} at byte 0" in result.out) == (FINDINGS, True), result.err
-    assert "2 of 3 partitions equal" in result.out
+    assert "2 of 3 partitions are equal" in result.out
     (each,) = compare(here, copy, ["t"], skip_damage=True).partitions
     assert [lost.path for lost in each.lost] == [str(path)]
 
@@ -299,7 +298,7 @@ def test_what_cannot_be_read_stops_nothing(run: Run, here: Path, copy: Path, way
     if fault is None:
         result = run("compare", here, copy)
         assert (result.code, f"t-0: damaged: {path}: cannot be read" in result.out) == (FINDINGS, True), result.err
-        assert "2 of 3 partitions equal" in result.out
+        assert "2 of 3 partitions are equal" in result.out
 
 
 @pytest.mark.parametrize("deltas", [(1, 2, 0), (0, 0, 1), (0, 2, 2), (2, 1, 0), (0, 1, 1)])
@@ -507,7 +506,9 @@ def test_which_partitions(run: Run, here: Path) -> None:
     assert taken(["t-0"]) == taken(["t*"]) == ["t-0", "t-0-1"]  # names both, as for commands
     assert taken(iter(["u-0", "u", ("u", 0)])) == ["u-0"]
     for name, count in {"t": 1, "t-0": 2, "t-0-1": 1}.items():
-        assert run("compare", here, here, name).lines == [f"{count} of {counted(count, 'partition')} equal"]
+        assert run("compare", here, here, name).lines == [
+            "1 of 1 partition is equal" if count == 1 else f"{count} of {count} partitions are equal"
+        ]
 
 
 def test_many_names_take_no_long_time() -> None:
@@ -530,7 +531,7 @@ def test_what_goes_behind_the_listing(run: Run, here: Path, copy: Path, monkeypa
     result = run("compare", here, copy)
     assert (result.code, "only in DIR" in result.lines[1]) == (FINDINGS, True), result.err
     assert result.lines[1].split()[0] == "half-0"
-    assert result.lines[-1].startswith("1 of 2 partitions equal")
+    assert result.lines[-1].startswith("1 of 2 partitions are equal")
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -538,11 +539,11 @@ def test_what_goes_behind_the_listing(run: Run, here: Path, copy: Path, monkeypa
 
 def test_command_on_equal_ones(run: Run, here: Path, copy: Path) -> None:
     result = run("compare", here, copy)
-    assert (result.code, result.lines) == (CLEAN, ["1 of 1 partition equal"]), result.err
+    assert (result.code, result.lines) == (CLEAN, ["1 of 1 partition is equal"]), result.err
     result = run("compare", here, copy, "--all")
     assert result.lines[0].split()[:3] == ["PARTITION", "DIR", "OTHER"]
     assert result.lines[1].split() == ["t-0", "0..30", "0..30", "equal"]
-    assert run("compare", here / "t-0", copy / "t-0").lines == ["1 of 1 partition equal"]
+    assert run("compare", here / "t-0", copy / "t-0").lines == ["1 of 1 partition is equal"]
 
 
 def test_command_on_partitions_of_one_alone(run: Run, here: Path, copy: Path) -> None:
@@ -554,13 +555,13 @@ def test_command_on_partitions_of_one_alone(run: Run, here: Path, copy: Path) ->
     assert rows["its-1"][1:3] == ["-", "0..4"]
     assert rows["its-1"][-3:] == ["only", "in", "OTHER"]
     assert rows["mine-0"][-3:] == ["only", "in", "DIR"]
-    assert result.lines[-1].startswith("1 of 3 partitions equal, 2 different")
+    assert result.lines[-1].startswith("1 of 3 partitions are equal, 2 different")
     assert run("compare", here, copy, "t").code == CLEAN
     assert run("compare", here, copy, "m*", "t-0").code == FINDINGS
     result = run("compare", here, copy, "--common")
     assert result.code == CLEAN
     assert result.lines == [
-        f"1 of 1 partition equal in the offsets that both have, 1 partition only in {here}, 1 only in {copy}"
+        f"1 of 1 partition is equal in the offsets that both have, 1 partition only in {here}, 1 only in {copy}"
     ]
     result = run("compare", here, copy, "--common", "--topic", "mine", "--all")
     assert (result.code, result.lines[1].endswith("only in DIR")) == (CLEAN, True)
@@ -594,7 +595,7 @@ def test_command_on_a_backup(run: Run, here: Path, tmp_path: Path) -> None:
     result = run("compare", here, saved)
     assert (result.code, "ends differ" in result.out) == (FINDINGS, True)
     result = run("compare", here, saved, "--common")
-    assert (result.code, result.lines) == (CLEAN, ["1 of 1 partition equal in the offsets that both have"])
+    assert (result.code, result.lines) == (CLEAN, ["1 of 1 partition is equal in the offsets that both have"])
     result = run("compare", here, tmp_path / "saved")
     assert (result.code, "log-dir-1" in result.err) == (USAGE, True)
 
