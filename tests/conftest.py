@@ -57,7 +57,7 @@ def leave_out(reason: object) -> NoReturn:
 
 
 def need_broker() -> None:
-    """For fixtures of modules that start a broker, which come before the marked tests do."""
+    """Skips fixtures of modules that start a broker: they run before the markers of the tests are checked."""
     reason = missing_tool("broker")
     if reason is not None:
         leave_out(reason)
@@ -80,7 +80,7 @@ def _leave_to_other_days(config: pytest.Config, items: list[pytest.Item], limit:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if LANES_SECONDS is not None:
         _leave_to_other_days(config, items, LANES_SECONDS)
-    # Long files begin first: none stands alone at the end, when the other workers have nothing left.
+    # Long files begin first: otherwise one could run alone at the end, when the other workers have nothing left.
     items.sort(key=lambda item: -seconds_of(item.path))
     for item in items:
         for marker in ("jvm", "spark", "broker", "browser"):

@@ -46,7 +46,7 @@ class Op:
 
 
 class _Content:
-    """A file's bytes; what lies between `data` and `size` is zeros."""
+    """A file's bytes; the bytes after `data`, up to `size`, are zeros."""
 
     __slots__ = ("data", "size")
 

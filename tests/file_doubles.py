@@ -26,7 +26,7 @@ Do = Callable[[], None]
 
 
 class _TwinFile(File):
-    """A file whose changes are asked of, or told to, its twin."""
+    """A file whose double checks or records each change."""
 
     __slots__ = ("inner", "node", "path", "twin")
 
@@ -283,7 +283,7 @@ class Fault:
     at: int
     error: int = errno.EIO
     sticky: bool = True
-    kinds: Collection[str] | None = None  # None: every change; reads are asked for by name: open pread map list_dir ...
+    kinds: Collection[str] | None = None  # None: every change; reads only if named: open pread map list_dir ...
     paths: Callable[[str], bool] | None = None
 
 

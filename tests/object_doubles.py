@@ -189,7 +189,7 @@ class SilentObjects(AsyncFileSystem):  # type: ignore[misc]
 
 
 class LogStorage:
-    """A RemoteStorageManager of one log; `fetched` are the ranges that it was asked for.
+    """A RemoteStorageManager of one log; `fetched` lists the requested ranges.
 
     While `gate` is not set, requests wait.  `errors` are raised, one a request, before any answer.  `short`: how many
     bytes are missing at the end of each answer.

@@ -27,7 +27,7 @@ FIRST = 1 if LONG else SEED * 1000
 
 
 def draw(lane: object) -> random.Random:
-    """The day's random numbers of one lane, whatever the others have drawn."""
+    """The day's random numbers for one test, independent of other draws."""
     return random.Random(f"{SEED} {lane}")
 
 

@@ -73,7 +73,7 @@ def folder(version: str) -> Path:
 
 
 def fetch(version: str) -> Path:
-    """The folder of a version; fetched if it is not there yet, whole or not at all."""
+    """The directory of a version; downloaded if it does not exist yet, whole or not at all."""
     made = folder(version)
     if not (made / "pyspark").is_dir():
         part = made.with_name(f"{made.name}.part-{os.getpid()}")

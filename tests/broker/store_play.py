@@ -322,7 +322,7 @@ def transactional(bootstrap: str, name: str, timeout_ms: int = TIMEOUT_MS) -> An
 
 
 def send(producer: Any, topic: str, rows: Sequence[Row], partition: int | None = None) -> list[Placed]:
-    """Sends these, and waits; where they are, in order of partition and offset."""
+    """Sends these, and waits; returns their places, in order of partition and offset."""
     done: list[Placed] = []
     where = {} if partition is None else {"partition": partition}
 

@@ -161,7 +161,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def kafka_writes(broker: Broker) -> ConfluentProducer:
-    """Everything that clients write in the first life; returns the producer whose transaction stays open."""
+    """Everything that clients write in the first run; returns the producer whose transaction stays open."""
     at = broker.bootstrap
     for number, codec in enumerate(CODECS):
         producer = ConfluentProducer(at, codec)
@@ -299,7 +299,7 @@ def kafkalog_writes_more(log: kafkalog.Partition) -> None:
     log.append_many(plain(rows(6000, 20)))
     writer = log.writer("import")
     again = writer.append_many(fresh(rows(2009, 5)), sequence=writer.next_sequence - 5)
-    assert len(again) == 0  # the log knew them, through a broker's life
+    assert len(again) == 0  # the log knew them, through a broker's run
     writer.append_many(fresh(rows(6001, 30)))
 
 
@@ -381,7 +381,7 @@ def kafka_writes_on(broker: Broker) -> None:
         plain_producer.send("mine-txns", 0, rows(5300 + turn, 2))
         (one.abort if turn % 2 else one.commit)()
     plain_producer.send("mine-stamped", 0, rows(5400, 30))
-    # The same transactional id again: what SIGKILL left open is aborted.
+    # The same transactional id again: the transaction that SIGKILL left open is aborted.
     held = ConfluentProducer(at, "none", transactional_id="held")
     held.begin()
     held.send("open", 0, rows(5500, 4))

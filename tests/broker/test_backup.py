@@ -1,4 +1,4 @@
-"""Backups beside a real broker, whose clients write in transactions and commit offsets in them.
+"""Backups next to a real broker, whose clients write in transactions and commit offsets in them.
 
 Their epochs stay from one transaction to the next (librdkafka).  Each backup is restored and opened by kafkalog, and
 the last one by a broker, too: each transaction is in both partitions, with its offset, or in none.

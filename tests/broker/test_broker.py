@@ -58,7 +58,7 @@ class ThirdLife(Phase):
     next_sequence: tuple[int, int] = (0, 0)
     deleted_before: int = 0
     python: dict[TopicPartition, list[Record]] | None = None  # read by kafka-python's consumer, read_committed
-    reports: tuple[Report, ...] = ()  # kafkalog's verification before and after the third life
+    reports: tuple[Report, ...] = ()  # kafkalog's verification before and after the third run
     complaints: tuple[str, ...] = ()
     log: str = ""
 
@@ -258,7 +258,7 @@ def test_kafkalogs_records_after_a_clean_stop_and_start(third: ThirdLife) -> Non
 
 
 def test_a_killed_writers_records_are_served(second: SecondLife, third: ThirdLife) -> None:
-    """A torn batch is cut, what it held open stays open, until its transactional id comes again."""
+    """A torn batch is truncated; its transaction stays open until its transactional id comes again."""
     assert second.before is not None
     assert second.told is not None
     at_kill = second.before[story.MINE_KILLED]

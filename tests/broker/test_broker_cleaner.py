@@ -70,7 +70,7 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 GIVEN = {
     "stamped": {"message.timestamp.type": "LogAppendTime", "compression.type": "zstd"},
-    OFFSETS: {"segment.ms": "30"},  # its first segment was made with other settings, and takes more
+    OFFSETS: {"segment.ms": "30"},  # its first segment was created with other settings, and is larger
 }
 PARTITIONS = [TopicPartition(topic, 0) for topic in TOPICS]
 READ = [each for each in PARTITIONS if each.topic != OFFSETS]
@@ -199,7 +199,7 @@ def until(what: str) -> Iterator[None]:
 
 
 def wait_for_cleaner(log_dir: Path, partitions: Iterable[TopicPartition]) -> None:
-    """Until it has come to the active segment of each, and the files of old segments are gone."""
+    """Waits until it has come to the active segment of each, and the files of old segments are deleted."""
     wanted = {f"{each.topic} {each.partition} {bases(log_dir / str(each))[-1]}" for each in partitions}
     for _ in until("the cleaner"):
         path = log_dir / CHECKPOINT

@@ -1,5 +1,5 @@
-"""The settings that count by a real cluster's metadata: what the broker itself answers to DescribeConfigs, from the log
-alone and from a snapshot with the log behind it."""
+"""The settings that count by a real cluster's metadata: the broker's own answer to DescribeConfigs, from the log alone
+and from a snapshot with the log after it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Compares what a real broker and Kafka's tools report about groups and transactions with what kafkalog reads.
 
 The broker's clients commit, within transactions too, join and leave; requests on the wire do what clients do not.  The
-tools are asked while it runs; then it is killed, a copy of its directory is opened, and kafkalog says the same.  The
-test also compares the bytes that kafkalog would have written for the same commits with the broker's bytes.
+tools run while the broker runs; then it is killed, a copy of its directory is opened, and kafkalog reports the same.
+The test also compares the bytes that kafkalog would have written for the same commits with the broker's bytes.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
 
 
 def look_on(logs: Path, story: Story, shown: dict[tuple[str, str, str], str]) -> None:
-    """Beside the living broker: what its tool shows, then what is committed meanwhile."""
+    """Next to the running broker: its tool's output, then offsets committed meanwhile."""
     with PartitionView(logs, OFFSETS) as view:
         offsets = GroupOffsets(SourceStateLog(view, view.directory), ManualClock(1))
         for (group, topic, number), at in shown.items():
@@ -263,7 +263,7 @@ def who_may_commit(bootstrap: str) -> dict[str, list[int]]:
 
 
 def deleted(bootstrap: str) -> None:
-    """A group of each protocol that is there no more."""
+    """A group of each protocol that no longer exists."""
     from confluent_kafka.admin import AdminClient
 
     for group, protocol in (("was-classic", "classic"), ("was-modern", "consumer")):
@@ -396,7 +396,7 @@ def test_groups_are_deleted_as_with_a_broker(story: Told, group: str) -> None:
     ours = [(each.key, each.value) for batch in log.batches[count:] for each in records(batch, header_at(batch))]
     assert len(ours) == len(theirs) > 2
     assert sorted(map(repr, ours)) == sorted(map(repr, theirs))
-    assert ours[2:] == theirs[2:]  # behind two offsets
+    assert ours[2:] == theirs[2:]  # after two offsets
 
 
 def named(key: bytes | None) -> str:

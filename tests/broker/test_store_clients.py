@@ -167,7 +167,7 @@ def whole(side: StoreSide, name: str, cursor: str, tell: Tell, *, seed: int) -> 
 
 
 def leave(dirs: list[str], tell: Tell) -> None:
-    """Runs in a process of its own, which is killed behind the second marker of the last decision."""
+    """Runs in a separate process, which is killed after the second marker of the last decision."""
     store = kafkalog.open(dirs, take_over=True)
     side = StoreSide(store)
     markers = home_of(store).coordinators.markers

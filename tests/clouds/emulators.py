@@ -43,7 +43,7 @@ class Cloud:
         return f"{self.scheme}://{path}"
 
     def client(self) -> Any:
-        """fsspec's, for what tests do beside kafkalog."""
+        """fsspec's, for the tests' requests that bypass kafkalog"""
         import fsspec
 
         return fsspec.filesystem(self.scheme, use_listings_cache=False, skip_instance_cache=True, **self.options)

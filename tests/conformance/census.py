@@ -59,7 +59,7 @@ def _look(log: UnifiedLog) -> Look:
 
 
 def met(before: Look, after: Look, now_ms: int) -> dict[str, int]:
-    """How many batches of each kind a pass that came to its end met; what it met none of is left out."""
+    """The number of batches of each kind that a finished pass met; kinds that it did not meet are left out."""
     if not before.headers or not after.headers:
         return {}
     horizons = [sum(each.delete_horizon_ms is not None for each in found.headers) for found in (before, after)]

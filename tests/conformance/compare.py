@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # Fields that inform only: texts, and what each engine does inside.
 NOT_COMPARED = frozenset({"message", "cause", "tasks_run", "task_errors", "input_hex", "note", "written", "met"})
-# A deleted partition's folder has a random part in its name.
+# The directory of a deleted partition has a random part in its name.
 RANDOM_PART = re.compile(r"\.[0-9a-f]{32}-(?=(delete|future|stray)(/|$))")
 # A broker whose log directories are all gone halts; any error says so.
 HALTED = "halt: "
@@ -237,7 +237,7 @@ _FIELDS = (
 
 
 def _batches(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each batch's header fields and its payload; what is no whole batch comes last, as it stands."""
+    """Each batch's header fields and its payload; bytes that are no whole batch come last, unchanged."""
     position = number = 0
     while len(data) - position >= 17:
         base, length = struct.unpack_from(">qi", data, position)

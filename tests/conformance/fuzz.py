@@ -55,7 +55,7 @@ class Outcome:
 
 
 class Engines:
-    """Runs scripts on both engines, many in one process each, in folders below `work`."""
+    """Runs scripts on both engines, many in one process each, in directories below `work`."""
 
     def __init__(self, work: Path, ways: Ways | None = None) -> None:
         self.work = work
@@ -105,7 +105,7 @@ class Engines:
         return [load_results(root / f"{number}.out") for number in range(len(scripts))]
 
     def forget(self) -> None:
-        """Removes the folders of the latest run."""
+        """Removes the directories of the latest run."""
         shutil.rmtree(self.work / f"run{self.runs - 1}", ignore_errors=True)
 
     @staticmethod
@@ -189,7 +189,7 @@ def shrink(engines: Engines, outcome: Outcome, *, rounds_max: int = 40) -> Outco
         candidates = [lines for lines in candidates if lines]
         tried = engines.run(candidates)
         engines.forget()
-        # From the end: what comes after the difference goes first.
+        # From the end: operations after the difference go first.
         kept = [t for t in reversed(tried) if t.difference is not None and signature(t.difference) == wanted]
         if kept:
             best = min(kept, key=lambda found: len(found.lines))

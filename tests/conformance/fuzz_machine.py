@@ -45,7 +45,7 @@ WEIGHT_OF_A_RULE = 5
 
 
 class ServedEngines:
-    """Both engines, ready: a script at a time, each in fresh folders below `work`."""
+    """Both engines, ready: a script at a time, each in new directories."""
 
     def __init__(self, work: Path, kafka: kafka_jars.Served, ways: Ways | None = None) -> None:
         self.work = work

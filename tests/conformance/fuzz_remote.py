@@ -46,7 +46,7 @@ class RemoteScriptWriter:
         self._next = 0
         self._sequences: dict[int, int] = {}
         self._open: dict[int, int] = {}  # producers in a transaction, and where it began
-        self._batches: list[tuple[int, int]] = []  # first offset, and the one behind
+        self._batches: list[tuple[int, int]] = []  # first offset, and the one after the batch
         self._producers = 0  # producers from this number on are new
 
     @classmethod

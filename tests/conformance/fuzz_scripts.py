@@ -90,7 +90,7 @@ class ScriptWriter:
     # --- the whole ----------------------------------------------------------------------------------
 
     def write(self, *, closed: bool = True) -> list[Line]:
-        """20 to 60 operations; ends with a look at everything, and a close unless the files get damaged next."""
+        """Writes 20 to 60 operations; ends with a read of everything, and a close unless the files get damaged next."""
         self.open(clean=True)
         for _ in range(self.choose.integer(20, 60)):
             self.step()
@@ -276,7 +276,7 @@ class ScriptWriter:
         return [*batches[:number], self.twisted(batches[number]), *batches[number + 1 :]]
 
     def look_behind(self, batches: list[Line]) -> None:
-        """After a batch that was twisted: what meets its records or its time."""
+        """After a batch with odd content: operations that meet its records or its time."""
         times = [record["ts"] for batch in batches for record in batch["records"]]
         times += [self.now + AHEAD_MS + i for i in range(3)]
         for _ in range(self.choose.integer(1, 3)):
@@ -502,7 +502,7 @@ class ScriptWriter:
         self.add("update_high_watermark", hw=self.leo)
         self.add("roll")
         for _ in range(self.choose.integer(1, 2)):
-            # Not what Kafka has looked at once and remembers: the first batch's time.
+            # Leaves out the first batch's time, which Kafka has read once and remembers.
             offset = self.choose.integer(RECORDS, self.choose.choice((150, 700)))
             self.add("fs_corrupt", file=log_file, offset=offset, xor_hex=self.choose.data(1).hex())
         self.add("clean", last_clean_offset=self.choose.choice((0, self.some_offset())))
@@ -536,7 +536,7 @@ class ScriptWriter:
         elif kind == "topic id":
             self.add("assign_topic_id", topic_id=self.choose.choice(TOPIC_IDS))
         elif kind == "rename":
-            # There and back: the rest of the script knows the folder by its first name.
+            # There and back: the rest of the script knows the directory by its first name.
             self.add("rename_dir", name="foo-0.0123456789abcdef0123456789abcdef-future")
             self.add("rename_dir", name=PARTITION)
         else:
@@ -547,7 +547,7 @@ class ScriptWriter:
     def write_damage(self, files: dict[str, Any]) -> list[Line]:
         """The part after a first part whose files are known: damage, an open, and further operations.
 
-        `files` are names below the partition's folder with their sizes.
+        `files` are names below the partition's directory with their sizes.
         """
         self.damage(files)
         self.look()

@@ -21,7 +21,7 @@ ALL_REMOTE = {**TIERED, "local.retention.bytes": "0"}
 class Rule(NamedTuple):
     name: str
     ops: list[Line]
-    remote: list[str]  # segments, as "first-last", in another state than COPY_SEGMENT_FINISHED with that behind it
+    remote: list[str]  # segments, as "first-last", in another state than COPY_SEGMENT_FINISHED, with the state after it
     starts: tuple[int, int]  # the log's, and the local log's
 
 

@@ -95,7 +95,7 @@ def run_line(session: Session, line: str, result: dict[str, Any]) -> bool:
 
 
 def run_script(lines: Iterable[str], work_dir: Path, out: Callable[[str], None], *, tracebacks: bool = False) -> bool:
-    """A whole script with a clock, a scheduler and handles of its own."""
+    """Runs a whole script with its clock, scheduler and handles."""
     session = Session(work_dir, tracebacks=tracebacks)
     try:
         for number, text in enumerate(lines, 1):
@@ -141,7 +141,7 @@ def run_many(listfile: Path) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Scripts provoke warnings by the hundred; a test that runs some in its own process logs again behind them."""
+    """Scripts provoke warnings by the hundred; a test that runs some in its process logs again after them."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -108,7 +108,7 @@ _run = Jobs.run
 def _one_after_another(
     own: Jobs, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
 ) -> dict[str, list[Outcome]]:
-    """The directories in turn, as the driver has it: who comes first of several decides the order of the maps."""
+    """The directories one after the other, as in the driver: the order of several decides the order of the maps."""
     return {directory: _run(own, prefix, {directory: of}, threads)[directory] for directory, of in jobs.items()}
 
 

@@ -61,7 +61,7 @@ _INDEXES = (
 
 
 class MemoryStorage:
-    """MemoryStorage of the driver: a RemoteStorageManager that fails when it is told to."""
+    """MemoryStorage of the driver: a RemoteStorageManager that fails on demand."""
 
     def __init__(self) -> None:
         self.kept: dict[str, tuple[int, bytes, dict[IndexType, bytes]]] = {}

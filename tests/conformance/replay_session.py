@@ -93,7 +93,7 @@ class Session:
             del self.logs[name]
 
     def drop_handles(self) -> None:
-        """As a crash: files are let go, nothing is flushed or trimmed."""
+        """As a crash: closes files, flushes and trims nothing."""
         self.scheduler.clear()
         if self.manager is not None:
             self.manager.abandon()

@@ -1,4 +1,4 @@
-"""The names of our metrics beside those of Kafka's own registry, and our arithmetic beside that of its library.
+"""The names of kafkalog's metrics compared with those of Kafka's registry, and the arithmetic with that of its library.
 
 The scenario `metrics` compares what the metrics of logs show.
 """

@@ -1,4 +1,4 @@
-"""RemoteLogManager beside Kafka 4.4.0's own: the same segments in the tier and on the disk after every step.
+"""RemoteLogManager compared with Kafka 4.4.0's: the same segments in the tier and on the disk after every step.
 
 A script runs on Kafka's classes (RemoteLogManagerMain of the driver: a real log, its copy, expiration and follower
 tasks) and on ours, both over a storage in memory.  Compared after every step: offsets and local segments, what is known
@@ -55,9 +55,9 @@ def difference(kafka: messages.Kafka, script: Line, folder: Path) -> str | None:
     for number, (op, their, our) in enumerate(zip(script["ops"], theirs, ours, strict=True)):
         was_cut = was_cut or op["op"] == "truncate_to"
         if was_cut and op["op"] == "aborted":
-            continue  # Kafka believes transaction indexes of the history that was cut off
+            continue  # Kafka still uses transaction indexes of the truncated history
         if was_cut and op["op"] == "fetch" and "read" not in their:
-            continue  # records of that history, which both read on to, or a gap where its batch was cut
+            continue  # records of that history, to which both read on, or a gap where its batch was truncated
         for answer in (their, our):
             settle(answer)
         if their != our:

@@ -53,7 +53,7 @@ Row = tuple[int, str | None, str | None]
 
 
 class Ended(NamedTuple):
-    """A transaction: where its marker is, and what it says; -1 while there is none."""
+    """A transaction: the offset of its marker, and the marker's kind; -1 if there is none yet."""
 
     marker: int = -1
     commit: bool = False
@@ -75,10 +75,10 @@ class Life:
     start_asked: int = 0
     start_kept: int = 0
     disks: set[int] = field(default_factory=set)
-    past: Life | None = None  # before a cut, while it may be there again
+    past: Life | None = None  # before a truncation, while it may exist again
     past_ends: int = 0  # a flush up to this offset has overwritten the past
     is_cut: bool = False
-    is_going: bool = False  # it is being cut, and may end anywhere
+    is_going: bool = False  # it is being truncated, and may end anywhere
     bounds: dict[str | None, int] = field(default_factory=dict)  # by key: below it, a pass may have dropped all of it
 
     def state(self, start: int, end: int) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Life:
         return latest((offset, key, value) for offset, key, value in self.committed(start, end))
 
     def may_be(self, key: str | None, start: int, end: int) -> set[str | None]:
-        """After a power loss, which may take any part of what was not flushed: what the last value of a key may be."""
+        """The possible last values of a key after a power loss, which may lose any part of the unflushed records."""
         rows = [row for row in self.committed(start, end) if row[1] == key]
         sure = [row for row in rows if row[0] < self.flushed]
         is_sure = bool(sure) and sure[-1][0] >= self.bounds.get(key, 0)
@@ -231,7 +231,7 @@ class Tale:
 
 
 def judge_log(log: UnifiedLog, life: Life, process_only: bool) -> None:
-    """The log holds a life: its rows, as far as they were promised, and the state of its keys."""
+    """Checks that the log holds a life: its rows, as far as they were promised, and the state of its keys."""
     name, end, start = log.topic_partition, log.log_end_offset, log.log_start_offset
     low = life.acknowledged if process_only else life.flushed
     if low > start or process_only:
@@ -276,14 +276,14 @@ def committed(log: UnifiedLog) -> list[Row]:
 
 
 def judge_checkpoint(manager: LogManager, log: UnifiedLog) -> None:
-    """Below the line that counts each key is there once."""
+    """Checks that each key exists once below the checkpointed offset."""
     line = (manager.directories.read_cleaner_offsets(log.parent_dir) or {}).get(log.topic_partition, 0)
     clean = [key for offset, key, _ in rows(log) if log.log_start_offset <= offset < line]
     assert len(clean) == len(set(clean)), f"{log.topic_partition} is no cleaner than this below {line}: {rows(log)}"
 
 
 class House(managed.House):
-    """Managers of the same directories, whose cleaner is called by hand."""
+    """Managers of the same directories; the test runs their cleaner by hand."""
 
     def __init__(self, root: str | os.PathLike[str], files: Files = FAST, settings: ManagerSettings = SETTINGS) -> None:
         super().__init__(root, files, settings)
@@ -303,7 +303,7 @@ class House(managed.House):
             log.append_as_leader(keyed(*told, codec=codec, producer=producer, ts=self.clock.milliseconds()), 0)
 
     def transaction(self, partition: str, *pairs: Pair, commit: bool, codec: int = 0) -> None:
-        """One of a producer of its own, with its marker."""
+        """Writes a transaction of a separate producer, with its marker."""
         self.transactions += 1
         of = self.transactions
         self.add(partition, *pairs, of=of, codec=codec)
@@ -317,7 +317,7 @@ class House(managed.House):
             log.append_as_leader(data, 0, AppendOrigin.COORDINATOR, transaction_version=0)
 
     def fill(self, partition: str, rounds: int = 3, *, keys: int = 4) -> None:
-        """Superseded keys, deletes, transactions of both kinds, batches that are compressed anew."""
+        """Writes superseded keys, deletes, transactions of both kinds, and batches that a pass compresses again."""
         for number in range(rounds):
             self.add(partition, *((f"k{key}", "1" * 15) for key in range(keys)))
             self.add(partition, ("x", f"{number}" * 10), (f"gone{number % 2}", "there"), codec=(0, 4)[number % 2])
@@ -366,7 +366,8 @@ def _split(partition: str) -> tuple[str, int]:
 
 
 def check_start(root: str | Path, tale: Tale, *, process_only: bool = True, torn: str = "?") -> None:
-    """Start, judge; clean, until deletes are gone, too; move, write and clean on; end, start and judge again.
+    """Starts and checks; cleans until deletes are dropped, too; moves, writes and cleans again; ends, starts and checks
+    again.
 
     `torn`: files of that name may stay as they are where nobody writes them.
     """

@@ -43,12 +43,12 @@ from tests.sampling import sampled, share
 
 APPENDED, ACKNOWLEDGED, FLUSHED = "appended", "acknowledged", "flushed"
 KINDS = ("kill", "torn", "power", "shuffled", "headless")
-HEAD_BYTES = 8  # a base offset: where a sector ends behind it, the rest of the batch may come through without it
+HEAD_BYTES = 8  # a base offset: if a sector ends after it, the rest of the batch may be written without it
 
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
-    """One state.  `materialise` works only until the next one is asked for."""
+    """One state.  `materialise` works only until the iterator advances."""
 
     kind: str
     op_count: int  # steps that took effect, a torn write not counted
@@ -138,7 +138,7 @@ def crash_states(
 
 
 def torn_cuts(size: int, step: int, edge: int) -> list[int]:
-    """After how many bytes a write of `size` bytes is cut."""
+    """The numbers of bytes after which a write of `size` bytes is torn."""
     cuts = set(range(step, size, step))
     cuts.update(range(1, min(edge + 1, size)))
     cuts.update(range(max(1, size - edge), size))

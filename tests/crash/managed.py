@@ -46,7 +46,7 @@ class Life:
     deleted: bool = False
     start_asked: int = 0  # delete_records
     start_kept: int = 0  # and checkpointed
-    disks: set[int] = field(default_factory=set)  # where it may be
+    disks: set[int] = field(default_factory=set)  # possible places
 
     @property
     def shown(self) -> str:
@@ -119,7 +119,7 @@ class Story:
         last = lives[-1]
         if log is None:
             gone = last.deleting or not last.made
-            # Its folder may be that of the life before it, which is being deleted.
+            # Its directory may be that of the previous life, which is being deleted.
             assert gone, f"{partition} is gone: {last.shown}"
             return
         found = contents(log)
@@ -167,7 +167,7 @@ def contents(log: UnifiedLog) -> list[tuple[int, bytes]]:
 
 
 def folders_of(root: str | os.PathLike[str], partition: str) -> list[str]:
-    """The folders of a partition that are no copies in the making, deleted or stray."""
+    """The directories of a partition, without unfinished copies, deleted ones and strays."""
     return [
         os.path.join(root, disk, partition)
         for disk in sorted(os.listdir(root))
@@ -209,7 +209,7 @@ class House:
         return manager
 
     def die(self) -> None:
-        """Nothing is written any more; what was open is let go."""
+        """Closes everything and writes nothing more."""
         self.scheduler.clear()
         if self._manager is not None:
             self._manager.abandon()
@@ -219,7 +219,7 @@ class House:
         self.manager.shutdown()
 
     def mark(self, label: str, value: tuple[object, ...]) -> None:
-        """The story goes on; a recording writes it down."""
+        """Continues the story and records the mark."""
         self.story.told(label, value)
         told = getattr(self.files, "mark", None)
         if told is not None:
@@ -312,7 +312,7 @@ def check_start(
 
 
 def visit_copies(root: str) -> None:
-    """Somebody opens and closes another partition beside the copy of a move that was cut short, before the start."""
+    """Opens and closes another partition next to the interrupted copy of a move, before the start."""
     for disk in sorted(os.listdir(root)):
         place = os.path.join(root, disk)
         if any(name.endswith(names.FUTURE_DIR_SUFFIX) for name in os.listdir(place)):

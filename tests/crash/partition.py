@@ -155,7 +155,7 @@ class Host:
         self.marker.write()
 
     def die(self) -> None:
-        """The process is gone: handles close, nothing is written, tasks are lost."""
+        """Ends the process: handles close, nothing is written, tasks are lost."""
         if self.log is not None:
             self.log.local_log.segments.close_quietly()
         self.scheduler.clear()
@@ -172,7 +172,7 @@ class Step:
     end: int = -1
     after: list[Batch] | None = None
     flushed: int = -1  # batches below this offset are safe from power loss once this is done
-    log_start: int = 0  # afterwards; what lies below may be there or not
+    log_start: int = 0  # afterwards; records below may exist or not
 
 
 class Driver:
@@ -320,7 +320,7 @@ class Driver:
             self.host.scheduler.clear()
 
     def reopen(self, *, die: bool = False) -> None:
-        """Open again; what an open shows is served, so it is promised as if it were flushed."""
+        """Opens again. Records that an open shows are served, so they are promised as if they were flushed."""
         if die:
             self.host.die()
         with self.step("reopen", "other") as step:
@@ -328,7 +328,7 @@ class Driver:
             step.flushed = self.log.log_end_offset
         found, start = content_of(self.log.log_segments()), self.log.log_start_offset
         assert [one for one in found if one.last >= start] == [one for one in self.content if one.last >= start]
-        # Where a cut within a batch put the end below the log start, a load drops all, as Kafka's does.
+        # If a truncation within a batch puts the end below the log start, a load drops all records, as Kafka's does.
         self.content = found
 
 
@@ -512,7 +512,7 @@ def differing(one: dict[str, bytes], other: dict[str, bytes], without: str | Non
 
 
 class Reopened:
-    """A directory after a crash, opened as a manager would and let go of as a crash would."""
+    """A directory after a crash, opened as a manager would and released as a crash would."""
 
     def __init__(
         self, place: str, overrides: dict[str, str] | None = None, *, files: Files | None = None, keep: bool = False
@@ -555,7 +555,7 @@ class Reopened:
         assert (again.bases, again.log_start, again.end) == (self.bases, self.log_start, self.end)
         again.check()
         if self.clean:
-            return  # now without the marker: indexes and snapshots are made anew, and not at the same places
+            return  # now without the marker: indexes and snapshots are rebuilt, with entries at other places
         assert again.indexes == self.indexes
         # An empty log forgets its epochs and producers with the second open, as in Kafka.
         empty = not any(batch.last >= self.log_start for batch in self.content)
@@ -627,7 +627,7 @@ class Reopened:
                 continue
             epoch, sequence, open_at = expected.get(batch.producer_id, (-1, -1, None))
             if batch.control is not None:
-                # An end under a later epoch, which fences, has the producer begin its sequences anew.
+                # An end under a later epoch, which fences, makes the producer restart its sequences.
                 left = sequence if batch.producer_epoch == epoch else -1
                 expected[batch.producer_id] = (batch.producer_epoch, left, None)
                 continue

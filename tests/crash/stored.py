@@ -117,7 +117,7 @@ class Shelf:
         self.store.close()
 
     def die(self) -> None:
-        """As a crash: lets go of everything, writes nothing."""
+        """As a crash: closes everything, writes nothing."""
         if self._store is not None:
             home = self._store._home
             assert isinstance(home, StoreHome)
@@ -174,7 +174,7 @@ class Shelf:
 
 
 def check_start(root: str | os.PathLike[str], story: Story, *, process_only: bool = True) -> None:
-    """Open, judge; topics are made, written and deleted; all directories say the same; open and judge again."""
+    """Opens and checks; creates, writes and deletes topics; compares all directories; opens and checks again."""
     shelf = Shelf(root)
     shelf.story = story
     try:
@@ -212,7 +212,7 @@ def own_folders(shelf: Shelf) -> list[str]:
 
 
 def check_files(shelf: Shelf) -> None:
-    """Ids and settings are the same everywhere; no partition is there twice."""
+    """Checks that ids and settings are the same everywhere, and that no partition exists twice."""
     found = own_folders(shelf)
     assert len({os.path.basename(path) for path in found}) == len(found), found
     for path in found:

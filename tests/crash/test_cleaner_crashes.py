@@ -37,7 +37,8 @@ Row = tuple[int, str | None, str | None]
 
 
 def fill(host: Host) -> None:
-    """Superseded keys, deletes, an aborted transaction and a committed one, a batch that is compressed anew."""
+    """Writes superseded keys, deletes, an aborted transaction and a committed one, and a batch that is compressed
+    again."""
     log = host.open()
     for number in range(4):
         add(log, keyed((f"k{number}", "1" * 20), ("x", f"{number}")), keyed(("k0", f"{number}" * 10), ("gone", None)))
@@ -74,7 +75,7 @@ def clean(host: Host, seen: list[list[Row]] | None = None) -> None:
 
 
 def passes(host: Host, seen: list[list[Row]] | None = None) -> None:
-    """A pass, the end of what it replaced, and another one behind the deletes' horizon."""
+    """Runs a pass, deletes the replaced files, and runs another pass after the deletes' horizon."""
     assert host.log is not None
     clean(host, seen)
     host.clock.advance(60_000)
@@ -117,7 +118,7 @@ def reopened(place: str, files: Files | None = None) -> list[Row]:
 
 
 def is_between(found: list[Row], before: list[Row], after: list[Row]) -> bool:
-    """Whether an exchange has happened up to some offset: 0, or behind all of it, or between two segments."""
+    """Whether an exchange has happened up to some offset: 0, the end, or between two segments."""
     bounds = {0, *(offset for offset, _, _ in before), before[-1][0] + 1}
     return any(
         found == [row for row in after if row[0] < bound] + [row for row in before if row[0] >= bound]

@@ -37,7 +37,7 @@ def filled(root: Path) -> Tale:
 
 
 def passes(house: House) -> None:
-    """Dirty logs, then a pass behind the horizon of their deletes; the files that were replaced go."""
+    """Makes dirty logs, then runs a pass after the horizon of their deletes; the replaced files are deleted."""
     for _ in range(2):
         house.turns()
         house.scheduler.tick()

@@ -1,4 +1,4 @@
-"""kill -9 of processes whose cleaner works: appends, deletes, moves, new beginnings beside a pool that never rests.
+"""kill -9 of processes with a running cleaner: appends, deletes, moves and recreation next to a pool that never rests.
 
 `main` is the process that is killed.  A line each: `N p life` made, `A p life offset key kind` appended (kind `v` for a
 value, `d` for a delete), `D p life` is about to be deleted.  A kill leaves what was written: at the next start each key
@@ -52,7 +52,7 @@ def main(root: str, seed: int) -> None:
             values = [value for _, _, value in rows(log) if value is not None] if log is not None else []
             if values:
                 lives[partition] = int(values[0].split(".")[0])
-            else:  # an empty log says nothing of its life
+            else:  # an empty log does not show its life
                 manager.async_delete(partition)
                 manager.get_or_create_log(partition)
                 tell(f"N {partition} {lives[partition]}")
@@ -98,7 +98,7 @@ class Told:
 
     def __init__(self) -> None:
         self.life = -1
-        self.end = 0  # behind the last acknowledged offset
+        self.end = 0  # after the last acknowledged offset
         self.last: dict[str, tuple[int, str]] = {}
         self.deleting = False
 

@@ -1,8 +1,8 @@
 """Crash states of a store's transactions: after any step, every partition and the cursor say the same.
 
 Three topics and a cursor, in a store as a service opens it, all recorded on one disk: transactions that are committed,
-aborted, fenced by another one of their id, and timed out.  With durability "fsync" a power loss comes at every step and
-what was acknowledged is there; with "os" the process dies at every step.
+aborted, fenced by another one of their id, and timed out.  With durability "fsync" a power loss comes at every step,
+and acknowledged transactions survive; with "os" the process dies at every step.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ FAST = UnsyncedFiles()
 
 
 def work(driver: Driver) -> None:
-    """A life of two topics, one of which is deleted."""
+    """Two topics, one of which is deleted."""
     driver.create("kept")
     driver.create("gone")
     driver.write("kept")
@@ -122,7 +122,7 @@ def moves(driver: Driver) -> None:
 
 
 def test_crashes_in_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two directories: whichever has the partition after a crash, it goes on with its tier, and moves."""
+    """Two directories: the one that has the partition after a crash continues with its tier, and moves it."""
     monkeypatch.setattr(host_moves, "SWITCH_BYTES", 0)
     with harness.fast_dir() as base:
         root, disks = base / "house", ["disk0", "disk1"]
@@ -197,7 +197,7 @@ def test_crashes_of_the_start_after_a_crash() -> None:
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 def test_folder_crashes(tmp_path: Path, layout: str) -> None:
-    """A folder as the tier, on the same disk: power loss takes of it, too, what was not synced."""
+    """A directory as the tier, on the same disk: power loss may lose its unsynced objects, too."""
     with harness.fast_dir() as root:
         os.mkdir(root / "disk")
         recording = RecordingFiles(str(root), FAST)
@@ -380,7 +380,7 @@ class Trouble:
 
 
 class Troubled:
-    """A life of a store whose object store fails somewhere: what is refused is noted, and it goes on."""
+    """The work of a store whose object store fails somewhere: errors are noted, and the work continues."""
 
     def __init__(self, root: Path, trouble: Callable[[Bucket], Trouble], layout: str) -> None:
         self.root = root

@@ -51,7 +51,7 @@ def fill(root: str, partition: TopicPartition, count: int = 24) -> None:
 
 
 def records(root: str, partition: TopicPartition) -> tuple[int, Found]:
-    """The log start, and what a writable open (which recovers) finds."""
+    """The log start, and the records that a writable open (which recovers) finds."""
     with kafkalog.open_log(root, partition, config=SMALL, files=UnsyncedFiles(), create=False) as log:
         return log.log_start_offset, {record.offset: record.value for record in log}
 
@@ -232,7 +232,7 @@ def test_abort_by_the_coordinator(tmp_path: Path) -> None:
 
 
 def test_compact(tmp_path: Path) -> None:
-    """Each state has the last value of each key, and none that was not there; made again it comes to the same end."""
+    """Each state has the last value of each key, and no foreign one; a repeated call ends with the same result."""
     compacted = {**SMALL, "cleanup.policy": "compact"}
     wanted = {}
     with harness.fast_dir() as root:

@@ -1,4 +1,4 @@
-"""A store with a remote tier that is crashed or refused: its objects, what drives it, what it promised, the oracle.
+"""A store with a remote tier that crashes or fails: its objects, a driver, its promises, and the oracle.
 
 `Bucket` is an object store in memory, as fsspec shows one: each request takes effect whole or not at all, is told to a
 recording, and can be made to fail.  `Driver` works on a store as a service does (appends, transactions, copy passes,
@@ -55,7 +55,7 @@ SETTINGS = {
 
 
 class Bucket:
-    """As much of an fsspec file system as `Objects` asks for.  `fault(kind, key, data)` is asked at every request: it
+    """The part of an fsspec file system that `Objects` uses.  `fault(kind, key, data)` is asked at every request: it
     raises, or answers what is read instead."""
 
     protocol = "test"
@@ -162,7 +162,7 @@ class BucketTier(RemoteStorage):
 
 
 class FolderTier(RemoteStorage):
-    """A tier in a folder, whose files are changed through `files`."""
+    """A tier in a directory, whose files are changed through `files`."""
 
     def __init__(self, place: str, files: Files, layout: str = "local-tiered") -> None:
         super().__init__(place, layout=layout)
@@ -202,7 +202,7 @@ def open_tiered(place: str | Sequence[str], tier: RemoteStorage, files: Files | 
 
 
 def die(store: Store) -> None:
-    """As a crash: lets go of everything, writes nothing."""
+    """As a crash: closes everything, writes nothing."""
     store._home.abandon()  # type: ignore[union-attr]
 
 
@@ -273,7 +273,7 @@ class Driver:
         self.copy()
         left = values_of(self.store, topic)
         may_go[:] = [each for each in before if each not in left]
-        self.store.alter_topic(topic, {"retention.bytes": "-1"})  # else it would go on with each append
+        self.store.alter_topic(topic, {"retention.bytes": "-1"})  # otherwise it would continue with each append
 
     def move(self, topic: str, meanwhile: Callable[[], object] = lambda: None) -> None:
         """To the next directory; `meanwhile` happens after each piece but the last ones."""

@@ -78,7 +78,7 @@ def child(first: int, count: int, seconds: float) -> None:
 
 
 def fuzz(first: int, *, count: int = 10**9, seconds: float = 10**9) -> tuple[int, list[tuple[int, list[str], str]]]:
-    """Runs seeds; (how many, [(seed, what was damaged, complaint)])."""
+    """Runs seeds; returns their number and [(seed, the damage, complaint)]."""
     done = 0
     complaints: list[tuple[int, list[str], str]] = []
     end = time.monotonic() + seconds

@@ -33,7 +33,7 @@ class Damage:
     tree: Tree
     notes: list[str] = field(default_factory=list)
     spans: dict[str, list[Span] | None] = field(default_factory=dict)
-    right_crc: bool = False  # some change was made right again: contents may differ and no reader can know
+    right_crc: bool = False  # some change got a right CRC again: contents may differ, and no reader can know
 
     def touch(self, path: str, span: Span | None) -> None:
         if span is None or self.spans.get(path, []) is None:

@@ -94,7 +94,7 @@ def _place(trace: Any) -> str:
 
 
 def probe(damage: Damage, root: str, *, clean: bool) -> list[str]:
-    """All probes on one damaged directory; `root` is an empty folder to work in."""
+    """Runs all probes on one damaged directory; `root` is an empty directory to work in."""
     complaints = Complaints()
     source = os.path.join(root, "logs")
     os.makedirs(source)
@@ -104,7 +104,7 @@ def probe(damage: Damage, root: str, *, clean: bool) -> list[str]:
 
 
 def probe_folder(source: str, complaints: Complaints, damage: Damage | None = None, *, clean: bool = True) -> None:
-    """All probes on a folder that is there; it is only read, opens work on copies."""
+    """Runs all probes on an existing directory; it is only read, opens work on copies."""
     root = os.path.dirname(source)
     before = _listing(source)
     found: list[str] = []
@@ -187,14 +187,14 @@ def read_only(source: str, name: str, complaints: Complaints, damage: Damage | N
 def _nothing_lost(
     where: str, rows: list[Row], ended: bool, name: str, damage: Damage, complaints: Complaints, *, clean: bool
 ) -> None:
-    """Data in front of the first damage is there, whatever the end; data behind it is there or an error was raised."""
+    """Checks that the data before the first damage exists, and that the data after it does or an error was raised."""
     if any(path.startswith(f"{name}/") and path.endswith((".swap", ".cleaned")) for path in damage.spans):
         return
     if damage.spans.get("log-start-offset-checkpoint", []) != []:
         return  # the start that it names decides what there is
     logs = [path for path in damage.tree if path.startswith(f"{name}/") and path.endswith(".log")]
     if any(path not in {batch.path for batch in good_batches(name, clean=clean)} for path in logs):
-        return  # a segment more, or one by another name: where the error comes is a matter of taste
+        return  # a segment more, or one with another name: the place of the error may vary
     got = set(rows)
     batches = good_batches(name, clean=clean)
     last_log = max(logs, default="")
@@ -204,7 +204,7 @@ def _nothing_lost(
             seen_damage = True
         before = batches[number - 1] if number else batch
         if before.path != batch.path and damage.touched(before.path, before.position + before.size, 1 << 40):
-            seen_damage = True  # something stands behind the last batch of the segment before
+            seen_damage = True  # the segment before has bytes after its last batch
         if seen_damage and (not ended or damage.right_crc or batch.path == last_log):
             break
         if _touched(batch, damage):

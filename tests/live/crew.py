@@ -45,7 +45,7 @@ MAY_RAISE: dict[tuple[str, str], tuple[type[Exception], ...]] = {
     ("compact", "close"): (IllegalStateException,),
     ("close", "close"): (),
     ("append", "truncate"): (),
-    ("write", "truncate"): (OutOfOrderSequenceException,),  # its number was asked for before the cut
+    ("write", "truncate"): (OutOfOrderSequenceException,),  # its number was drawn before the truncation
     ("read", "truncate"): (OffsetOutOfRangeException,),
     ("append", "retention"): (),
     ("read", "retention"): (OffsetOutOfRangeException,),
@@ -146,7 +146,7 @@ def all_stacks() -> str:
 
 
 class Member:
-    """One thread's way to append: names of its own, told to the oracle."""
+    """One thread's way to append: unique names, reported to the oracle."""
 
     def __init__(
         self, log: kafkalog.Partition, oracle: Oracle, number: int, *, seed: int = 0, filler: int = 40
@@ -220,7 +220,7 @@ def read_through(log: kafkalog.Partition, oracle: Oracle) -> None:
 
 
 def latest_through(log: kafkalog.Partition, oracle: Oracle) -> None:
-    """The last value of each key of a log that others change: those of a walk, where nothing was cut meanwhile."""
+    """The last value of each key of a log that others change: those of a walk, if nothing was truncated meanwhile."""
     end = log.high_watermark
     table = log.latest(end, isolation="read_uncommitted", batch_rows=50).read_all()
     keys, offsets, found = (table[name].to_pylist() for name in ("key", "offset", "value"))
@@ -266,7 +266,7 @@ def batch_start(log: kafkalog.Partition, offset: int) -> int:
     offset = min(offset, max(base, log.log_start_offset))
     assert log.engine is not None
     while (parted := log.engine.decided_across(offset)) is not None:
-        offset = parted[1] + 1  # behind the end of what it would part
+        offset = parted[1] + 1  # after the end of the transaction that it would split
     return offset
 
 
@@ -307,7 +307,7 @@ DOORS = ("open_log", "a store")
 
 
 def open_door(door: str, path: Any, **options: Any) -> tuple[kafkalog.Partition, Callable[[], None]]:
-    """t-0 by one of two doors, and what closes it."""
+    """Opens t-0 in one of two ways; returns it and its close."""
     if door == "open_log":
         log = open_live(path, **options)
         return log, log.close

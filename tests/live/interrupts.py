@@ -64,7 +64,7 @@ CONFIG = {
 }
 LINES, CALLS = "line", "call"
 GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_numbers = itertools.count()  # no path comes twice: what a failed run left must not fail the next one
+_numbers = itertools.count()  # no path comes twice: leftovers of a failed run must not fail the next one
 
 
 def sampled_of(places: Sequence[tuple[str, int, str]], ours: tuple[str, ...], limit: int | None) -> list[int]:
@@ -134,7 +134,8 @@ def looks_for_signals(operation: str) -> bool:
 class Tracer:
     """A context manager that counts places in the thread that enters it and raises at number `at` (from 0).
 
-    Cyclic garbage is not collected meanwhile: what it would close is not the operation's, and moves the numbers.
+    Cyclic garbage is not collected meanwhile: its finalizers do not belong to the operation, and would shift the
+    numbers.
     """
 
     def __init__(self, kind: str, at: int | None = None) -> None:
@@ -162,7 +163,9 @@ class Tracer:
             return None
         if self.kind == LINES:
             return self._line
-        if not frame.f_code.co_flags & GENERATOR:  # where one goes on, its `try` blocks would not see the exception
+        if (
+            not frame.f_code.co_flags & GENERATOR
+        ):  # a generator that continues would not see it in its `try` blocks
             self.place(frame)
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -349,7 +352,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs cases below `base`, a folder in memory."""
+    """Runs cases below `base`, a directory in memory."""
 
     def __init__(self, base: Path) -> None:
         self.base = base

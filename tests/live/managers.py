@@ -54,7 +54,7 @@ class Case:
 
 
 class Runner:
-    """Runs cases below `base`, a folder in memory."""
+    """Runs cases below `base`, a directory in memory."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -224,7 +224,7 @@ def handle_failure(house: House) -> None:
 
 
 def failure_is_handled(house: House) -> None:
-    """Everything about the other two directories; the rest of the story is told by hand."""
+    """Checks the other two directories; the rest of the story is reported by hand."""
     manager = house.manager
     handle_failure(house)
     assert manager.offline_log_dirs == [house.dirs[1]]
@@ -264,7 +264,7 @@ def block(house: House) -> None:
 
 
 def left_between_the_renames(house: House) -> None:
-    """A move whose process died when the partition had two whole folders."""
+    """A move whose process died when the partition had two whole directories."""
     house.open()
     moved = house.manager.get_log("t-0")
     assert moved is not None

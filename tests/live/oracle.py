@@ -190,7 +190,7 @@ class Oracle:
         for name, offset in zip(unit.names, unit.offsets, strict=True):
             found = place.get(name)
             assert found is None or found == offset, f"{name!r} was given offset {offset} and stands at {found}"
-            # A batch goes whole, so a cut takes what lies below it in the same batch too.
+            # A batch goes whole, so a truncation also takes the records below it in the same batch.
             reach = [cut for cut in truncations if cut.offset <= unit.offsets[-1]]
             if any(cut.start > unit.end and cut.end < NEVER and cut.offset <= offset for cut in reach):
                 assert found is None, f"{name!r} at {offset} was truncated and is back"
@@ -260,7 +260,7 @@ def copy_as_killed(source: str | os.PathLike[str], target: str | os.PathLike[str
 
 
 def copy_moving(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """All files below `source` but its locks, while background tasks may go on there."""
+    """Copies all files below `source` except for its locks, while background tasks may run there."""
     for attempt in range(10):
         try:
             shutil.copytree(source, target, ignore=_not_there)
@@ -311,7 +311,7 @@ def check_killed(path: str | os.PathLike[str], scratch: str, partition: str, ora
 
 
 def append_one(log: kafkalog.Partition, oracle: Oracle) -> int:
-    """One more record, which must get the offset where the log ends."""
+    """Appends one more record, which must get the offset at the log's end."""
     end = log.end_offset
     unit = oracle.attempt(b"900.%d" % len(oracle.units))
     offset = log.append(unit.names[0])

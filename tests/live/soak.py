@@ -74,7 +74,7 @@ class Kind(enum.Enum):
 
     PLAIN = "p"
     COMPACTED = "c"
-    CUT = "t"  # compacted, too, and truncated; nobody reads it meanwhile, for a file is cut under readers
+    CUT = "t"  # compacted, too, and truncated; nobody reads it meanwhile, because a file is truncated under readers
 
     @property
     def is_compacted(self) -> bool:
@@ -90,7 +90,7 @@ class Partition:
     acknowledged: int = 0
     last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # by key, if it is compacted
     writing: threading.RLock = field(default_factory=threading.RLock)
-    cut_begun: int | None = None  # to this offset, and perhaps done: where it ends nobody knows, and it is cut no more
+    cut_begun: int | None = None  # to this offset, and perhaps done: its end is unknown, and it is truncated no more
     cut_to: int | None = None  # the last time, in this life
 
     @property
@@ -109,8 +109,9 @@ class Partition:
         self.last = {key: known for key, known in self.last.items() if known[0] < offset}
 
     def ends_rightly(self, log: UnifiedLog) -> bool:
-        """Whether a log that was opened again ends where it ended.  Where it was cut within what a pass had cleaned it
-        ends, as Kafka's, behind the last batch that is left."""
+        """Whether a log that was opened again ends where it ended.
+
+        After a truncation within a cleaned part it ends, as Kafka's, after the last remaining batch."""
         end = log.log_end_offset
         return end == self.acknowledged or (self.acknowledged == self.cut_to and end < self.cut_to)
 
@@ -218,7 +219,7 @@ class Soak:
                 self.count("appended")
 
     def begin_again(self, partition: Partition) -> None:
-        """Its disk has failed, perhaps while it was made anew: it begins a new life on another one."""
+        """Its disk has failed, perhaps while it was being recreated: it begins a new life on another one."""
         assert self.files.failed, partition
         self.count("lost")
         partition.begin_again()
@@ -262,7 +263,7 @@ class Soak:
                 return
             end = partition.acknowledged
             offset = max(log.log_start_offset, end - rng.randrange(1 + end // rng.choice((1, 10))))
-            partition.cut_begun = offset  # should the manager's end come between the cut and what follows it
+            partition.cut_begun = offset  # in case the manager is closed between the truncation and the next step
             try:
                 if rng.random() < 0.1:
                     self.manager.truncate_fully_and_start_at(partition.name, offset)
@@ -294,7 +295,7 @@ class Soak:
         self.count("settings")
 
     def read_compacted(self, log: UnifiedLog, of: Partition, life: int) -> dict[str, tuple[int, bytes | None]]:
-        """All of a life's log, once: what it says of each key."""
+        """Reads all of a life's log once, by key."""
         seen: dict[str, tuple[int, bytes | None]] = {}
         at, before = log.log_start_offset, -1
         while at < log.log_end_offset and not self.stop.is_set():
@@ -479,7 +480,7 @@ def keyed_batch(key: str, value: bytes | None, rng: random.Random) -> bytes:
 
 
 def check_flat(told: list[Figures]) -> None:
-    """The last fifth beside the second: what grows without end has grown by then."""
+    """Compares the last fifth with the second: a leak has grown by then."""
     fifth = max(1, len(told) // 5)
     early, late = told[fifth : 2 * fifth], told[-fifth:]
     for name in ("descriptors", "maps", "resident_mib"):

@@ -160,7 +160,7 @@ class Writer(Worker):
         self.acked(topic.name, topic.append_many([(value_of(each), key_of(each)) for each in codes]), codes)
 
     def many_at(self) -> None:
-        """Without keys; some to a partition of their own."""
+        """Without keys; some to a fixed partition."""
         codes = self.codes(self.rng.randint(1, 40))
         topic = self.store.topic(self.rng.choice(WRITTEN))
         partition = self.rng.choice((None, self.rng.randrange(topic.partitions)))
@@ -265,7 +265,7 @@ class Follower(Worker):
         self.journal.write("follower", name, self.is_committed, kind == "prefix")
 
     def make(self) -> StoreReader:
-        """The reader, which is made again now and then."""
+        """Creates the reader, which happens now and then."""
         reader = self.reader
         was_cut, self.is_in_step = self.is_in_step, True
         if reader is not None and not was_cut and self.rng.random() > 0.01:
@@ -431,14 +431,14 @@ class Transactor(Worker):
         return first >> TXN_SHIFT, itertools.count(first + 1)
 
     def transform(self) -> None:
-        reader, self.reader = self.reader, None  # behind one that does not commit, the reader is where no cursor is
+        reader, self.reader = self.reader, None  # after a transaction without a commit, the reader is not at the cursor
         if reader is None or self.rng.random() < 0.02:
             if reader is not None:
                 reader.close()  # a cursor has one reader at a time
             try:
                 reader = self.store.reader(self.name, topics=[INPUT], isolation="read_committed")
             except UnstableOffsetCommitException:
-                return  # one that an interrupt came out of, which the background ends
+                return  # an interrupted one, which the background ends
             self.position = {str(each): at for each, at in reader.positions().items()}
         found = reader.poll(self.rng.randint(1, 200), timeout_ms=50)
         if not found:
@@ -462,7 +462,7 @@ class Transactor(Worker):
                         self.journal.write("acked", f"{topic}-{number}", given.start, len(given), rows[0], rows[-1])
             transaction.commit_offsets(reader)
             if kind < 0.02:
-                time.sleep(0.1)  # who looks for those that are overdue may come, or not
+                time.sleep(0.1)  # the check for overdue ones may come, or not
             elif kind < 0.10:
                 raise GivenUpError
             elif kind < 0.14:
@@ -491,7 +491,7 @@ class Transactor(Worker):
             self.journal.write("txn", txn, "ending")
 
     def fence(self) -> None:
-        """A twin of the same id."""
+        """A second holder of the same id."""
         txn, codes = self.begun([])
         with self.ended(txn), self.store.transaction(self.name) as twin:
             code = next(codes)
@@ -529,7 +529,7 @@ class Mover(Worker):
 
 
 class Changer(Worker):
-    """Adds partitions, changes settings, ends overdue transactions, and looks at everything."""
+    """Adds partitions, changes settings, ends overdue transactions, and reads everything."""
 
     def step(self) -> None:
         time.sleep(self.rng.random() * 0.3)

@@ -149,7 +149,7 @@ def fail_at_once() -> None:
 
 
 def follow(root: Path, seed: int) -> None:
-    """Reads beside the writing process, opens the store again now and then, until there is a file `drain`."""
+    """Reads next to the writing process, opens the store again now and then, until a file `drain` exists."""
     fail_at_once()
     rng = random.Random(seed)
     follower: Follower | None = None
@@ -218,7 +218,7 @@ class StoreSoak:
         return (self.root / "errors").read_text(errors="replace")[-8000:]
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """It ends by itself."""
+        """The process ends normally."""
         try:
             process.wait(3 * END_S)
         except subprocess.TimeoutExpired:

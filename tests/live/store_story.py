@@ -27,7 +27,7 @@ SLOTS = 64  # senders of one process
 TXN_SHIFT = 12  # in a transactional worker's code: the bits of the number within the transaction
 TRANSACTIONAL = (9, 10)  # the slots of transactional workers
 KEYLESS = (3, 6)
-NAMED = {7: "named-0", 8: "named-1"}  # idempotent writers, whose numbers go on from process to process
+NAMED = {7: "named-0", 8: "named-1"}  # idempotent writers, whose numbers continue from process to process
 COMPACTED = "keyed"
 KEYS = 61
 _LENGTH = struct.Struct("<I")
@@ -105,9 +105,9 @@ class Story:
         self.seen = np.zeros(1024, np.int64)
         self.committed = np.zeros(1024, np.bool_)  # a read_committed reader saw it
         self.saw: dict[str, np.ndarray[Any, Any]] = {}  # by follower
-        self.next: dict[str, int] = {}  # by follower: behind what it saw last
-        self.jumps: dict[str, list[tuple[int, int]]] = {}  # by follower: what had gone by retention
-        self.cursor: dict[str, int] = {}  # by follower: what its last commit that returned said
+        self.next: dict[str, int] = {}  # by follower: after the last record that it saw
+        self.jumps: dict[str, list[tuple[int, int]]] = {}  # by follower: offsets that retention had deleted
+        self.cursor: dict[str, int] = {}  # by follower: the last commit that returned
 
     def grow(self, size: int) -> None:
         if size <= len(self.low):
@@ -184,7 +184,7 @@ class StoreOracle:
         self.counts["retention before a follower"] += 1
 
     def _again(self, follower: str, place: Place, position: int) -> None:
-        """It was made again, and goes on there."""
+        """The follower was created again, and continues there."""
         story = self.story(place)
         at = story.next.get(follower, 0)
         if position > at:  # control records, aborted ones and what a filter leaves out lie there, or nobody will see it
@@ -214,7 +214,7 @@ class StoreOracle:
     # --- the judgement -----------------------------------------------------------------------------------
 
     def positions(self) -> dict[str, dict[Place, int]]:
-        """Where each follower goes on."""
+        """The position at which each follower continues."""
         found: dict[str, dict[Place, int]] = {name: {} for name in self.is_committed}
         for place, story in self.stories.items():
             for name, at in story.next.items():
@@ -265,7 +265,7 @@ class StoreOracle:
         return found
 
     def _judge_outcomes(self, last: Mapping[Place, Last]) -> None:
-        """Where nobody was told how a transaction ended, readers say it."""
+        """If nobody knows how a transaction ended, readers decide it."""
         shown: set[int] = set()
         for story in self.stories.values():
             codes = story.seen[story.committed & (story.seen != 0)]

@@ -79,7 +79,7 @@ def work_for_ever(log_dir: str, pipe: int, seed: int, threads: int, durability: 
 
 
 def transact_until_given_up(store: Store, reader: StoreReader, number: int, rng: random.Random, tell: object) -> None:
-    """A few records are a transaction; behind one that is given up the reader is where no cursor is."""
+    """A transaction has a few records; after one that is aborted, the reader is not at the cursor."""
     while True:
         if rng.random() < 0.5:
             found = reader.poll(rng.randint(1, 60), timeout_ms=1000)

@@ -152,7 +152,7 @@ class Life:
         if what in ("close", "open_again"):
             self.log.close()
             assert self.log.closed
-            gc.collect()  # a Partition that was made, and never arrived
+            gc.collect()  # a Partition that was created but never returned
             self.use(open_live(self.path, PARTITION))
 
     def judge(self) -> None:

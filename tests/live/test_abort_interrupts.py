@@ -73,7 +73,7 @@ def markers(root: Path, partition: int) -> int:
 
 
 def judge(root: Path, which: str) -> None:
-    """Ends it, if it was not ended, and looks at what is there."""
+    """Ends it, if it was not ended, and reads the result."""
     with suppress(InvalidTxnStateException):  # it was ended before the interrupt
         abort(planned(root, which))
     with pytest.raises(InvalidTxnStateException):

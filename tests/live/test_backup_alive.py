@@ -96,7 +96,7 @@ def judge_cut(found: list[bytes], cuts: dict[int, int]) -> None:
     for number in range(1, newest + 1):
         had[cuts[number] :] = number
     number = newest
-    while not np.array_equal(had, numbers):  # it may have been cut again, and not been written to
+    while not np.array_equal(had, numbers):  # it may have been truncated again, and not been written to
         number += 1
         assert number in cuts, f"{len(found)} records, the newest of them behind cut {newest}"
         had[cuts[number] :] = number
@@ -171,7 +171,7 @@ def test_an_interrupt_leaves_nothing(base: Path, command: str) -> None:
         time.sleep(rng.random() * 0.2)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
-        late = (0, -signal.SIGINT) if target.exists() else ()  # behind the work, as Python ends
+        late = (0, -signal.SIGINT) if target.exists() else ()  # after the work, as Python ends
         assert process.returncode in (130, *late), said
         assert not partial.exists()
         assert not Path(f"{partial}.lock").exists()

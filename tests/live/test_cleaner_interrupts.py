@@ -135,7 +135,7 @@ def _once(
 def _go_on(world: World, state: dict[str, str], expected: list[Row]) -> None:
     log, kit = world.log, world.kit
     end = log.log_end_offset
-    log.read(log.log_start_offset, 1)  # makes again what was cut short
+    log.read(log.log_start_offset, 1)  # repeats the interrupted step
     assert committed(log) == state
     offsets = [offset for offset, _, _ in rows(log)]
     assert offsets == sorted(set(offsets))

@@ -56,7 +56,7 @@ class World:
         return self
 
     def wait_until_nothing_is_held(self) -> None:
-        """The cleaner's own claims come and go; what stays is stuck."""
+        """The cleaner's own claims come and go; a lasting one is stuck."""
         cleaner = self.manager.cleaner
         assert cleaner is not None
         seen: set[TopicPartition] = set()
@@ -123,7 +123,7 @@ def kafkas_calls(world: World) -> None:
     assert cleaner is not None
     cleaner.manager.abort_and_pause_cleaning(T)
     before = sys.gettrace()
-    sys.settrace(None)  # who is interrupted from here on has paused it, and is to resume it
+    sys.settrace(None)  # a thread interrupted from here on has paused it, and must resume it
     cleaner.manager.resume_cleaning([T])
     sys.settrace(before)
 

@@ -38,7 +38,7 @@ class Inside(Trial):
     """One thread, and what comes in between its lines."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, FAST)  # faulty ones have a lock of their own
+        super().__init__(root, FAST)  # faulty ones have a separate lock
         self.depth = self.done = self.refused = 0
         self.at: dict[tuple[str, str], int] = {}  # the last offset of a key
 
@@ -52,7 +52,7 @@ class Inside(Trial):
         return [self.write_some, self.write_some, self.write_some, self.cut_some, self.move_one, self.set_one]
 
     def do(self, rng: random.Random) -> None:
-        """One of all works, whose refusals count."""
+        """Does one of all works, and counts refusals."""
         try:
             rng.choice(self.works())(rng)
             self.done += 1

@@ -1,9 +1,9 @@
-"""A manager whose cleaner runs beside all that a manager does: appends, reads, moves, truncation, deletion, retention,
-other policies, other settings of the cleaner, a disk that fails.
+"""A manager whose cleaner runs next to everything that a manager does: appends, reads, moves, truncation, deletion,
+retention, other policies, other settings of the cleaner, a disk that fails.
 
-Each partition has one writer at a time; key and value of a record follow from partition, life and number, so that what
-is read can be judged by itself.  At the end nothing is stuck, no thread has died, nothing was marked uncleanable, and
-each key of a partition that was only compacted has the value that was acknowledged last.
+Each partition has one writer at a time. Key and value of a record follow from partition, life and number, so that each
+record can be checked alone.  At the end nothing is stuck, no thread has died, nothing was marked uncleanable, and each
+key of a partition that was only compacted has the value that was acknowledged last.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Partition:
     life: int = 0
     state: dict[str, str] = field(default_factory=dict)  # acknowledged, of this life
     written: dict[int, str] = field(default_factory=dict)  # value by offset, of this life
-    is_sure: bool = True  # nothing was cut, or deleted by retention
+    is_sure: bool = True  # nothing was truncated, or deleted by retention
     writing: threading.RLock = field(default_factory=threading.RLock)
 
     def begin_again(self) -> None:
@@ -153,7 +153,7 @@ class Trial:
                 at = batches[-1].next_offset
                 self.counts["reads"] += 1
         except (KafkaStorageException, OffsetOutOfRangeException):
-            return  # moved, cut, deleted or failed meanwhile
+            return  # moved, truncated, deleted or failed meanwhile
 
     def last_values(self, rng: random.Random) -> None:
         """Reads through a view of the directory, which knows nothing of the cleaner."""

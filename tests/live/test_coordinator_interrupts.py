@@ -84,7 +84,7 @@ def commit_offsets(world: World) -> None:
 
 
 def delete_group(world: World) -> None:
-    with contextlib.suppress(RequestError):  # the second time it is gone
+    with contextlib.suppress(RequestError):  # the second time it no longer exists
         world.store.offsets(world.place).delete_group(GROUP)
 
 
@@ -166,7 +166,7 @@ def test_an_interrupt_anywhere(base: Path, operation: Callable[[World], None], w
 
 
 def test_an_abort_after_an_interrupted_commit(base: Path) -> None:
-    """As a block does whose end was interrupted: the abort holds, or it is told that the commit stood."""
+    """As a block whose end was interrupted: the abort holds, or the error says that the commit stood."""
     places = count(base / "count", commit, CALLS)
     for number in sampled(places, LIMIT):
         world = World(base / str(number))

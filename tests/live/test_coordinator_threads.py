@@ -38,7 +38,7 @@ FENCED = (
 
 
 class Worker(threading.Thread):
-    """Whole transactions under one id, until it is told to stop."""
+    """Runs whole transactions under one id, until it is told to stop."""
 
     def __init__(self, store: LogStore, name: str, number: int, over: threading.Event) -> None:
         super().__init__()

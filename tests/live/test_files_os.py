@@ -1,4 +1,4 @@
-"""The system's files beside an interrupt: nothing stays open."""
+"""The system's files and interrupts: no file stays open."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_interrupt_leaves_nothing_open(tmp_path: Path, what: str) -> None:
     args = {"sync_dir": (root,), "listing": (root,), "write_atomic": (file, b"abc")}.get(what, (file,))
     steps = 1
     gc.collect()
-    gc.freeze()  # a look for garbage behind each step is short then
+    gc.freeze()  # makes a garbage collection after each step short
     while _interrupted_at(steps, lambda: getattr(OS_FILES, what)(*args)):
         gc.collect()
         assert _open_here(root) == [], f"step {steps}"

@@ -1,4 +1,4 @@
-"""A disk that is really full: a small tmpfs, which root may mount."""
+"""A really full disk: a small tmpfs, which root may mount."""
 
 from __future__ import annotations
 

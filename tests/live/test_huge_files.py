@@ -42,7 +42,7 @@ for name, look in {"verify": verified, "view": lambda: read(True), "store": lamb
 print(json.dumps(found))
 """
 SMALL = {
-    "recovery-point-offset-checkpoint": True,  # whether verify looks at it
+    "recovery-point-offset-checkpoint": True,  # whether verify reads it
     "log-start-offset-checkpoint": True,
     "replication-offset-checkpoint": True,
     "cleaner-offset-checkpoint": True,

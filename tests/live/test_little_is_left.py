@@ -1,4 +1,4 @@
-"""Little memory, few descriptors, a limit on files: each in a process of its own that has no more."""
+"""Little memory, few descriptors, a limit on files: each in a separate process with this limit."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_full_table_of_descriptors(tmp_path: Path, low: Callable[[str], str]) 
 
 
 def test_no_memory_is_a_memory_error() -> None:
-    """Not the disk's error, which would take a log directory offline."""
+    """It is not the disk's error, which would take a log directory offline."""
     program = (
         "import resource\n"
         "from kafkalog._native.codec.offset_map import SkimpyOffsetMap\n"

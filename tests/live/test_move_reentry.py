@@ -181,7 +181,7 @@ def test_a_handler_in_a_move(
 
 
 def test_out_of_an_append_nothing_is_moved_away(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The append would go on in a log that is in nobody's hands any more."""
+    """The append would continue in a log that nobody owns any more."""
     trial = Trial(base / "trial")
     future = trial.manager.get_or_create_log(PARTITION, is_new=True, is_future=True, log_dir=trial.house.dirs[1])
     future.append_as_follower(trial.log.read(0, 1 << 20).records.to_bytes(), 0)

@@ -300,7 +300,7 @@ def test_one_thread_at_a_time_means_it() -> None:
         assert batch is not None
         assert batch.data == whole
         payload, *_ = encoder.encode()
-        with contextlib.suppress(ValueError):  # another thread's payload came behind
+        with contextlib.suppress(ValueError):  # another thread's payload followed
             assert encoder.packed(payload, whole).data == whole
 
     def add() -> None:
@@ -430,7 +430,7 @@ class _Beside:
 
 
 def test_numbers_that_belong_together_are_read_together(base: Path) -> None:
-    """Record n has timestamp NOW_MS + n and stands alone in its batch, so that one number tells all others."""
+    """Record n has timestamp NOW_MS + n and is alone in its batch, so that one number implies all others."""
     with kafkalog.open_log(base / "logs", "t-0", config=SMALL_SEGMENTS) as log:
         engine, writer = log.engine, log.writer("w")
         assert engine is not None

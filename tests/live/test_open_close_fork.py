@@ -259,7 +259,7 @@ def test_forks_beside_threads_that_open_and_close(tmp_path: Path) -> None:
 
 
 def test_a_fork_while_another_thread_reads_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """functools.cached_property of Python 3.11 has a lock, which the child then waited for without end."""
+    """functools.cached_property of Python 3.11 has a lock, for which the child then waited forever."""
     inside, go = threading.Event(), threading.Event()
     read = topic_settings.read_cluster_metadata
 

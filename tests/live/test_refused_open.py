@@ -1,4 +1,4 @@
-"""An interrupt anywhere in an open that refuses damage: no byte of a log is gone, and the directory opens again.
+"""An interrupt anywhere in an open that refuses damage: no byte of a log is lost, and the directory opens again.
 KAFKALOG_LONG=1 takes all places."""
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 class Terminal:
-    """A shell on a terminal of its own."""
+    """A shell on a separate terminal."""
 
     def __init__(self, argv: list[str], environment: dict[str, str], place: Path) -> None:
         self._here, there = os.openpty()
@@ -81,7 +81,7 @@ class Terminal:
         return found + text
 
     def command(self, line: str) -> None:
-        """Runs a line; the shell waits for the next one then: what is typed before that it would not see as keys."""
+        """Runs a line and waits for the next prompt: earlier keys would not reach the shell's editor."""
         self.type(f"{line}; echo do'n'e\n")
         self.until("done")
         self.until(PROMPT)

@@ -41,7 +41,7 @@ def _some_sync_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class GivenUpError(Exception):
-    """Out of a block, which aborts."""
+    """Leaves a block, which aborts."""
 
 
 class World:
@@ -177,7 +177,7 @@ def test_an_interrupt_anywhere(
 
 @pytest.mark.parametrize("kind", [LINES, CALLS])
 def test_an_abort_after_an_interrupted_commit(base: Path, kind: str) -> None:
-    """By hand: the abort holds, or it is told that the commit stands."""
+    """By hand: the abort holds, or the error says that the commit stands."""
     world = made(base / "count", commit)
     with Tracer(kind) as counting:
         commit(world)
@@ -203,7 +203,7 @@ def test_an_abort_after_an_interrupted_commit(base: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [LINES, CALLS])
 def test_an_interrupt_that_is_caught_inside(base: Path, kind: str) -> None:
-    """A block that goes on after an interrupt of one of its calls: it commits everything, or is refused."""
+    """A block that continues after an interrupt of one of its calls: it commits everything, or is refused."""
 
     def interrupted(world: World, tracer: Tracer) -> None:
         with world.store.transaction(ID) as txn:

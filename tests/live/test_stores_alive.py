@@ -57,7 +57,7 @@ def open_at(base: Path, **options: Any) -> Store:
 
 @contextlib.contextmanager
 def threads(*works: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
-    """Each works until the event is set; what one raised is raised at the end."""
+    """Each runs until the event is set; an error is raised at the end."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -488,7 +488,7 @@ def test_another_process_is_locked_out_and_may_look(base: Path) -> None:
 
 
 def test_one_directory_of_two_is_taken(base: Path) -> None:
-    """Nothing is made, and the other directory's lock is given back."""
+    """Nothing is created, and the other directory's lock is released."""
     first, second = dirs_of(base)
     with kafkalog.open(second, files=FAST) as store:
         with pytest.raises(LogDirLockedException):
@@ -509,7 +509,7 @@ def test_a_store_that_is_dropped_lets_go(base: Path) -> None:
         topic = store.create_topic("t", 2)
         topic.append_many([b"x"] * 9)
         del store
-        assert topic.append(b"y").offset >= 0  # who holds a topic holds its store
+        assert topic.append(b"y").offset >= 0  # an object of a topic keeps its store open
         with pytest.warns(ResourceWarning, match=r"<store of .*disk0.*> was dropped without being closed"):
             del topic
         until = time.monotonic() + 20  # no collector's run was needed: nothing goes in circles

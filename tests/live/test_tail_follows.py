@@ -1,4 +1,4 @@
-"""`kafkalog tail` beside a store that writes: what comes, partitions that come and go, a reader that goes away."""
+"""`kafkalog tail` next to a store that writes: new records, partitions that come and go, a reader that goes away."""
 
 from __future__ import annotations
 

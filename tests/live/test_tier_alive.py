@@ -231,7 +231,7 @@ def test_a_tier_is_interrupted(
 
 
 def test_copies_retention_and_readers_at_once(base: Path) -> None:
-    """Appends, two threads that copy, one that has the disk let go, one that moves the partition to and fro, and
+    """Appends, two threads that copy, one that deletes local segments, one that moves the partition to and fro, and
     readers from anywhere."""
     ends, failures = threading.Event(), []
     with kafkalog.open([base / "one", base / "two"], remote=base / "tier", maintenance=False) as store:
@@ -288,7 +288,7 @@ def test_copies_retention_and_readers_at_once(base: Path) -> None:
 
 @pytest.mark.parametrize("has_metadata", [True, False])
 def test_read_only_beside_a_writer(base: Path, has_metadata: bool) -> None:
-    """Appends, copies and retention in one thread; others open both tiers to read, for once or to go on."""
+    """Appends, copies and retention in one thread; others open both tiers to read, once or continuously."""
     ends, failures = threading.Event(), []
     seen = base / "store"
     with kafkalog.open(base / "store", remote=base / "tier", maintenance=False) as store:

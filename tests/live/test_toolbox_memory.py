@@ -1,6 +1,6 @@
 """A batch whose size field says 1 GiB: told as damage by everything that reads, in little memory.
 
-Each tool runs in a process of its own, whose memory beyond the page cache is measured at its end.
+Each tool runs in a separate process, whose memory beyond the page cache is measured at its end.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def peak(*argv: str) -> tuple[int, int]:
-    """(exit code, most bytes resident) of a command line in a process of its own."""
+    """(exit code, most bytes resident) of a command line in a separate process."""
     done = subprocess.run([sys.executable, "-c", PEAK, *argv], capture_output=True, text=True, check=True)
     code, peak_bytes = json.loads(done.stdout)
     return code, peak_bytes

@@ -133,7 +133,7 @@ def _working_directory(place: Path) -> Iterator[None]:
 
 
 def _run_python(block: Block, space: dict[str, Any], where: str) -> str:
-    """Runs a block; what it printed.  The value of an expression on its last line is printed, as a notebook does."""
+    """Runs a block; returns its output.  The value of an expression on its last line is printed, as a notebook does."""
     output = io.StringIO()
     try:
         tree = ast.parse("\n" * block.line + block.code, where)
@@ -229,7 +229,7 @@ def _commands(code: str) -> Iterator[tuple[str, str]]:
         if lines[number].startswith("$ "):
             first = number
             command = [lines[number][2:]]
-            # A command goes on behind a backslash, or up to the end of a here-document.
+            # A command continues after a backslash, or up to the end of a here-document.
             document = re.search(r"<<-?'?(\w+)'?", command[0])
             while number + 1 < len(lines) and (
                 command[-1].endswith("\\") or (document and command[-1].strip() != document[1])

@@ -54,7 +54,7 @@ class Handle:
     holder: ProducerIdAndEpoch
     number: int
     listed: set[TopicPartition] = field(default_factory=set)
-    ending: bool = False  # an end of his was cut short: he may only end
+    ending: bool = False  # an end of this holder was interrupted: it may only end
 
 
 class World:
@@ -64,7 +64,7 @@ class World:
         self.version = version
         self.handles: list[Handle] = []
         self.numbers = 0
-        self.written: dict[int, set[str]] = {}  # by transaction: what was acknowledged
+        self.written: dict[int, set[str]] = {}  # by transaction: the acknowledged records
         self.told: dict[int, bool] = {}  # by transaction: committed or aborted, as acknowledged
         self.countdown: tuple[str, int] | None = None
         self.open(Disk())
@@ -94,7 +94,7 @@ class World:
         self.maybe_interrupt("behind")
 
     def check_record(self, name: str) -> None:
-        """Complete only behind every marker."""
+        """A transaction is complete only after every marker."""
         for record in parsed_batch(self.disk.log(name).batches[-1]).records:
             transactional_id, metadata = decode_transaction(record.key, record.value)
             assert metadata is not None

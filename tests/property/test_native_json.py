@@ -194,7 +194,7 @@ def random_numbers(rng: random.Random) -> list[str]:
             found += [repr(bits), f"{bits:.{rng.randrange(40)}e}"]
         digits = str(rng.randrange(10 ** rng.randrange(1, 60)))
         found += [f"{digits}e{rng.randrange(-400, 400)}", f"0.{'0' * rng.randrange(30)}{digits}", repr(rng.random())]
-        # Between two doubles, and a little beside the middle.
+        # Between two doubles, and a little off the middle.
         near = rng.randrange(2**52, 2**53)
         middle = (2 * near + 1) << rng.randrange(60)
         found += [str(middle), str(middle - 1), f"{middle}e-{rng.randrange(9)}"]

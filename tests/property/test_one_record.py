@@ -1,4 +1,5 @@
-"""A record's short way into a log, in one native call, beside that of every batch: the same files, answers, errors."""
+"""A record's short way into a log, in one native call, compared with that of every batch: the same files, answers,
+errors."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_one_changed_byte(
         data[place] ^= random_.randrange(1, 256)
         at = random_.choice(every)[0]
         log = None
-        if how == "writable":  # opened before: what a clean open believes is another story
+        if how == "writable":  # opened before: a clean open trusts more
             log = kafkalog.open_log(root, "t-0", config=CONFIG)
         path.write_bytes(data)
         if log is None:

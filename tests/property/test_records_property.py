@@ -1,4 +1,4 @@
-"""Records, columns, codecs and the builder over generated inputs: round trips, the plain twin, and garbage."""
+"""Records, columns, codecs and the builder over generated inputs: round trips, the reference, and garbage."""
 
 from __future__ import annotations
 

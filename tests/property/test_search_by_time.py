@@ -1,7 +1,7 @@
 """A search by time finds the same records as a walk over all records, by every entry point and in every kind of store.
 
-The logs are random: times that go back, stand still or are missing, the largest that there is, empty segments,
-compacted, cut and shortened logs, written by one process or several in turn.
+The logs are random: times that decrease, repeat or are missing, the largest possible one, empty segments, compacted,
+truncated and shortened logs, written by one process or by several alternately.
 """
 
 from __future__ import annotations

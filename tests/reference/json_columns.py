@@ -1,4 +1,4 @@
-"""JSON objects to rows of a schema, by Python's json: what `_native.json_columns` has to find."""
+"""JSON objects to rows of a schema, by Python's json: the reference for `_native.json_columns`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def batch(count: int, **options: Any) -> bytes:
 
 
 def keyed(count: int, **options: Any) -> bytes:
-    """A key of its own for some of the records, and a tombstone here and there."""
+    """Keys for some of the records, and a tombstone here and there."""
     made = [(i, b"key%d" % (i % 97), None if i % 50 == 7 else b"v" * (i % 40), ()) for i in range(count)]
     return build_batch(made, **options)
 

@@ -1,4 +1,4 @@
-"""Record decoding and encoding on blocks of exactly their size: cut anywhere, damaged anywhere.
+"""Record decoding and encoding on blocks of exactly their size: truncated anywhere, damaged anywhere.
 
 As test_exact_buffers: few asserts, for under AddressSanitizer each read is one.
 """

@@ -1,4 +1,4 @@
-"""`append_many` and its kin: nothing of a list is appended where one record of it is refused."""
+"""`append_many` and related functions: if one record of a list is refused, nothing of the list is appended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A store under asyncio: what coroutines append and await; what is cancelled or closed meanwhile; several loops;
-and that no loop waits for a disk."""
+"""A store under asyncio: appends and waits of coroutines, cancellation, a close meanwhile, several loops.
+
+No loop may wait for a disk.
+"""
 
 from __future__ import annotations
 

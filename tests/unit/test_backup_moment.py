@@ -1,4 +1,4 @@
-"""Which batches a moment of `__transaction_state` knows, by the whole table of states and versions."""
+"""The batches that belong to a moment of `__transaction_state`, by the whole table of states and versions."""
 
 from __future__ import annotations
 

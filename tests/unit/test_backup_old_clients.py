@@ -1,8 +1,8 @@
-"""Backups beside a broker whose clients keep their epoch from one transaction to the next, in every order of events.
+"""Backups next to a broker whose clients keep their epoch from one transaction to the next, in every order of events.
 
-A broker's directory is written byte by byte, with a clock of its own.  Each case says what happened before the look,
-between the look and the moment T, and behind T.  The backup is restored and opened: a transaction is in all partitions
-or in none, and no cursor lies behind its partition's end.
+A broker's directory is written byte by byte, with a manual clock.  Each case lists the events before the backup's read,
+between the read and the moment T, and after T.  The backup is restored and opened: a transaction is in all partitions
+or in none, and no cursor is beyond its partition's end.
 """
 
 from __future__ import annotations

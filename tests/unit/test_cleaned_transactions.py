@@ -1,4 +1,4 @@
-"""Which markers a pass still needs, and what of an aborted transaction it keeps in the index: a table of cases."""
+"""A table of cases: the markers that a pass still needs, and the aborted transactions that it keeps in the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pass over a log: how far the map reaches, which segments become one, what stays on the disk when it stops."""
+"""One pass over a log: the extent of the map, the segments that are merged, the files on the disk when it stops."""
 
 from __future__ import annotations
 

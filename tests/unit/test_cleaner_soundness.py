@@ -1,4 +1,4 @@
-"""A pass drops nothing for the sake of a damaged record, and makes no damaged one valid: it stops and says where."""
+"""A pass that meets a damaged record stops and names the place: it drops nothing because of it, nor makes it valid."""
 
 from __future__ import annotations
 

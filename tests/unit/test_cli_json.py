@@ -1,5 +1,4 @@
-"""One family of names in what commands print with --json: each command is run, with and without findings, and each
-object looked through."""
+"""The names in the output of commands with --json belong to one family: each command runs with and without findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkalog tier`, and the commands that read a bucket or both tiers, as somebody types them."""
+"""`kafkalog tier`, and the commands that read a bucket or both tiers, as a user types them."""
 
 from __future__ import annotations
 

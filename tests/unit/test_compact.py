@@ -1,4 +1,4 @@
-"""`compact`: what a dry run tells is what the real run does; what is left alone, and why; damage; the checkpoint."""
+"""`compact`: a dry run reports what the real run does; partitions left alone, and why; damage; the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions of the coordinators whose folders are away: they are refused, never made anew.
+"""Partitions of the coordinators whose directories are missing: they are refused, never created again.
 
 A store of three directories is opened without one of them, or with an empty one in its place.
 """

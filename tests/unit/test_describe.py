@@ -1,4 +1,4 @@
-"""`describe()` of a partition, a topic and a store: against what a reader is given, without reading it."""
+"""`describe()` of a partition, a topic and a store: compared with a reader's records, without reading them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents against the tree: symbols that they name exist, their tables are the layouts that they stand under."""
+"""The documents compared with the code: symbols that they name exist, and their tables match the layouts in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every example of docstrings runs in an empty directory; tests/pages runs those of pages.
 
-An example may take for given what its text says before it: `GIVEN` has that.  Spark's are run where Spark is
-(`tests/spark`).
+An example may use objects that the text before it introduces: `GIVEN` has them.  Examples for Spark run in
+`tests/spark`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A compaction's exchange of segments, looked at between any two of its renames: by who only reads, and after a crash.
+"""A compaction's exchange of segments, observed between any two of its renames: by a reader, and after a crash.
 
-Kafka renames the old files away before the new ones get their names, so in between a part of the log has no `.log`.
+Kafka renames the old files before the new ones get their names, so in between a part of the log has no `.log`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kafkalog export`: every format has every record, a file is whole or not there, what damage keeps out is told."""
+"""`kafkalog export`: every format has every record, files are complete or absent, and lost records are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real disk behind the seam: positions, short writes, maps, sendfile, atomic replacement."""
+"""The real disk behind the files API: positions, short writes, maps, sendfile, atomic replacement."""
 
 from __future__ import annotations
 

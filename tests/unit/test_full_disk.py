@@ -1,4 +1,4 @@
-"""A full disk heals: a write is refused with DiskFull, reads go on, and when there is space the write works.
+"""A full disk heals: a write is refused with DiskFull, reads continue, and when there is space the write works.
 
 Every change that a store and a Partition make of their files meets ENOSPC or EDQUOT once, then there is space again.
 Kafka's LogManager goes offline.

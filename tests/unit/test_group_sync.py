@@ -1,4 +1,4 @@
-"""Durable appends of several threads: one sync for all who wait, and nothing acknowledged that no sync covered."""
+"""Durable appends of several threads: one sync for all waiting threads, and no acknowledgment without a sync."""
 
 from __future__ import annotations
 

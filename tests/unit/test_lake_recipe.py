@@ -1,4 +1,4 @@
-"""Recipes of two pages that write files, join days or look for bad values: what they promise, over two days."""
+"""Recipes of two pages that write files, join days or search for bad values: they keep their promises over two days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last value of each key, beside a dict: the map that grows and keeps to shares, the walks, `kafkalog latest`."""
+"""The last value of each key, compared with a dict: the map that grows and works in shares, `kafkalog latest`."""
 
 from __future__ import annotations
 

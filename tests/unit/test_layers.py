@@ -1,8 +1,8 @@
-"""The house: a file imports from its own folder and from floors below it, and a folder has no circle inside.
+"""The layers of the package: a file imports from its own directory and from layers below, and no directory has a cycle.
 
-The floors are those of the house as it is meant to stand; some rooms are not built yet.  Walks every .py, .pyx and .pxd
-under kafkalog/; imports of a function, of types alone, and cimports count like any other.  And what keeps a function
-from becoming a form to fill in: eight parameters.
+The layers are the intended ones; some of their modules do not exist yet.  The test walks every .py, .pyx and .pxd under
+kafkalog/; imports of a function, of types alone, and cimports count like any other.  Another test limits functions to
+eight parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leases of partitions that have no log open: others work on their files, and the directory is left whole."""
+"""Leases of partitions without an open log: others work on their files, and the directory stays whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A path with a scheme is of no local disk: each door says so, before it makes or reads anything."""
+"""A path with a scheme is not on a local disk: each public function says so, before it creates or reads anything."""
 
 from __future__ import annotations
 

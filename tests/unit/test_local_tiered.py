@@ -1,4 +1,4 @@
-"""The layout of Kafka's LocalTieredStorage, below a folder and below a bucket."""
+"""The layout of Kafka's LocalTieredStorage, below a directory and below a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogCleanerManager: every state and what leads out of it, who is cleaned next, and the checkpoints' bytes."""
+"""LogCleanerManager: every state and its transitions, the choice of the next log to clean, the checkpoints' bytes."""
 
 from __future__ import annotations
 

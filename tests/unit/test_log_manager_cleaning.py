@@ -1,4 +1,4 @@
-"""LogManager and its cleaner: who is told of what.  The pool has no threads here; turns are called by hand."""
+"""LogManager and its cleaner: the notifications between them.  The pool has no threads; the tests run it by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogManager alive: who is dropped, closed twice, late, in the way of another; disks that fail while logs move."""
+"""LogManager in a running process: dropped, closed twice, late, in another's way; disks that fail while logs move."""
 
 from __future__ import annotations
 

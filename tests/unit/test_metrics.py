@@ -1,4 +1,4 @@
-"""The registry, its gauges, meters and timers: what they say, who keeps them alive, threads and forks."""
+"""The registry, its gauges, meters and timers: their values, the objects that keep them alive, threads and forks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Notes of moves: after a switch that failed the partition goes on, and moves on, and the failed disk comes back with a
-whole copy of what was.  Never may that one count."""
+"""Notes of moves: after a failed switch the partition continues, moves again, and the failed disk comes back.
+
+The old whole copy on this disk must never count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search over index bytes, slot for slot as the plain twin finds it."""
+"""Search over index bytes, compared slot for slot with the reference in plain Python."""
 
 from __future__ import annotations
 

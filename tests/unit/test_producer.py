@@ -1,4 +1,4 @@
-"""A producer: order, batches, errors record by record, memory, futures, flush, close, and being dropped."""
+"""A producer: order, batches, errors record by record, memory, futures, flush, close, and garbage collection."""
 
 from __future__ import annotations
 

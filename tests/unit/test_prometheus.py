@@ -1,4 +1,4 @@
-"""The metrics as Prometheus gets them: by the real prometheus-client, in its text format, parsed again."""
+"""The metrics as Prometheus reads them: by the real prometheus-client, in its text format, parsed again."""
 
 from __future__ import annotations
 

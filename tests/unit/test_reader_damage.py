@@ -1,4 +1,7 @@
-"""No reader ends in silence: the records before damage, then an error with file and position; and what is no damage."""
+"""No reader ends silently at damage: it returns the records before, then raises an error with file and position.
+
+Other tests show what is no damage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Record`: what a named tuple of its fields would be, made when it is asked for; and the walk that hands it out."""
+"""`Record` compared with a named tuple of its fields, and the walk that creates records on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recover --dry-run` tells exactly what `--yes` does, and touches nothing; the overlay that it stands on."""
+"""`recover --dry-run` reports exactly what `--yes` does, and changes nothing; also the overlay that it uses."""
 
 from __future__ import annotations
 

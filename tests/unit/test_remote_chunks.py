@@ -1,4 +1,4 @@
-"""Files of the remote tier read in chunks: every range, fetched once, ahead of who reads on, in bounded memory."""
+"""Files of the remote tier read in chunks: every range, fetched once, ahead of a sequential read, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes of remote segments: fetched once, kept across restarts in bounded bytes, and never believed when damaged."""
+"""Indexes of remote segments: fetched once, kept across restarts in bounded bytes, and never used if damaged."""
 
 from __future__ import annotations
 

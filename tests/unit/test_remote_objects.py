@@ -1,4 +1,4 @@
-"""The place where objects lie: tried again, whole or not at all, in time and at a rate, clear about what failed."""
+"""The storage of objects: retries, whole objects or none, timeouts and rates, and clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the release before: each does what it did, and its DeprecationWarning says what to write."""
+"""Names of the release before: each works as before, and its DeprecationWarning names the replacement."""
 
 from __future__ import annotations
 

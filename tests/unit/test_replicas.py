@@ -1,4 +1,4 @@
-"""Which copy of a partition is read, how far, and when two contradict each other: decided by tables, without a file."""
+"""Which copy of a partition is read, how far, and when two copies contradict each other: tables, without a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of topics that `explain` and `retain` end with: the same sums as their partitions, and the same moments."""
+"""The table of topics at the end of `explain` and `retain`: the same sums as their partitions, and the same times."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Lists of records are encoded natively where their records are of the usual kind: with the bytes and the errors of the
-plain way, which everything else goes."""
+"""Lists of usual records are encoded natively, with the bytes and the errors of the plain Python way.
+
+Other records go the plain way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes to and from S3 as they go: moto's, in a process of its own."""
+"""Bytes streamed to and from S3: moto's server, in a separate process."""
 
 from __future__ import annotations
 

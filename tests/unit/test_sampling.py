@@ -1,4 +1,4 @@
-"""The samples of the long lanes: spread over the whole, the same for one seed, others for another."""
+"""The samples of the long tests: spread over the whole, the same for one seed, different for another."""
 
 from __future__ import annotations
 

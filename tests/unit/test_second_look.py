@@ -1,4 +1,4 @@
-"""Commands beside somebody who writes: what passes is no damage, what stays is, and who never rests is named."""
+"""Commands next to a writer: a passing change is no damage, a lasting one is, and a file that never rests is named."""
 
 from __future__ import annotations
 

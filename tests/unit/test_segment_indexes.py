@@ -1,4 +1,4 @@
-"""OffsetIndex, TimeIndex, TransactionIndex, LazyIndex: bytes, lookups, limits, life."""
+"""OffsetIndex, TimeIndex, TransactionIndex, LazyIndex: bytes, lookups, limits, lifetime."""
 
 from __future__ import annotations
 

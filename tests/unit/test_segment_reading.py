@@ -1,4 +1,4 @@
-"""Reading a segment without believing its indexes: the follower of transactions, others' index files, the search."""
+"""Reads a segment without trusting its indexes: the follower of transactions, others' index files, the search."""
 
 from __future__ import annotations
 

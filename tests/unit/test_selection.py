@@ -1,4 +1,4 @@
-"""One question, asked by every door: a window, keys, headers, patterns, conditions, damage."""
+"""One question for every way to read: a window, keys, headers, patterns, conditions, damage."""
 
 from __future__ import annotations
 

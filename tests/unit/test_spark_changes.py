@@ -1,4 +1,4 @@
-"""Option changes of Spark's source beside a dict: planned and read as tasks do, without a JVM."""
+"""Option changes of Spark's source compared with a dict: planned and read as tasks do, without a JVM."""
 
 from __future__ import annotations
 

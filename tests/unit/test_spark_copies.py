@@ -1,4 +1,4 @@
-"""The planner on the disks of several brokers: made directories, read as tasks read them, without a JVM."""
+"""The planner on the disks of several brokers: generated directories, read as tasks read them, without a JVM."""
 
 from __future__ import annotations
 

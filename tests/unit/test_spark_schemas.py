@@ -1,4 +1,4 @@
-"""Schemas for from_registry: maps, folders, a registry; Avro's references, JSON's types, Protobuf's indexes."""
+"""Schemas for from_registry: maps, directories, a registry; Avro's references, JSON's types, Protobuf's indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of a catalog's table: which of its properties are kept, and what a statement's own options replace."""
+"""Options of a catalog's table: the properties that are kept, and those that a statement's options replace."""
 
 from __future__ import annotations
 

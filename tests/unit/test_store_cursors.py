@@ -1,4 +1,4 @@
-"""Cursors: kept as Kafka's groups, in the data or in a directory of their own."""
+"""Cursors: kept as Kafka's groups, in the data directory or in a separate one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that is opened again in the same process: a second handle, what ends with one, and what is refused."""
+"""A store that is opened again in the same process: a second handle, the end of one handle, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store's partition as users hold it: `topic.partition(n)` has what `open_log` gives, in either kind of store."""
+"""A store's partition as users hold it: `topic.partition(n)` works as `open_log`'s, in either kind of store."""
 
 from __future__ import annotations
 

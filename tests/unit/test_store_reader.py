@@ -1,4 +1,4 @@
-"""`Store.reader`: several partitions in turns, what counts as handed out, filters, logs that change meanwhile."""
+"""`Store.reader`: several partitions round-robin, returned records and positions, filters, logs that change."""
 
 from __future__ import annotations
 

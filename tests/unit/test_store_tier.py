@@ -1,4 +1,4 @@
-"""A store with a remote tier: what it copies, reads, refuses, and goes on with."""
+"""A store with a remote tier: its copies, reads and refusals, and how it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of remote segments in a store: such as cannot be read, such as did not become durable, and their locks."""
+"""The events of remote segments in a store: unreadable ones, ones that did not become durable, and their locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store's topics: what makes, alters and deletes them, what others made, and what is said to who asks wrongly."""
+"""A store's topics: creation, changes and deletion, topics of other programs, and the errors for wrong requests."""
 
 from __future__ import annotations
 

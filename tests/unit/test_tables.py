@@ -1,4 +1,4 @@
-"""Tables on a terminal of any width, in a pipe, with and without colours; text of others never rules the terminal."""
+"""Tables on a terminal of any width, in a pipe, with and without colours; foreign text never controls the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A segment of a tier, one of whose small objects is damaged: it is told of by its name, and the others are read."""
+"""A segment of a tier with a damaged small object: it is reported by its name, and the other segments are read."""
 
 from __future__ import annotations
 

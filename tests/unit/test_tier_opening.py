@@ -1,5 +1,7 @@
-"""A store is opened with its tier, and no other: wrong places, layouts, keys and addresses are refused before anything
-is copied or deleted; and what others delete meanwhile is copied again."""
+"""A store is opened with its tier, and no other: wrong places, layouts, keys and addresses are refused first.
+
+Nothing may be copied or deleted before that.  Objects that others delete meanwhile are copied again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions of a tier brought back to a directory: pieces side by side, all synced, and nothing half done."""
+"""Partitions of a tier brought back to a directory: parallel pieces, all synced, and nothing half done."""
 
 from __future__ import annotations
 

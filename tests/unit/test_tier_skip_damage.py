@@ -1,4 +1,4 @@
-"""An export that goes on behind damage in a remote tier, whichever form its logs have there."""
+"""An export that continues after damage in a remote tier, in each form of its logs there."""
 
 from __future__ import annotations
 

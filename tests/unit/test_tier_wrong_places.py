@@ -1,4 +1,4 @@
-"""A remote tier that was given wrongly is refused when it is opened: its layout, its address, its topics' ids."""
+"""A wrong remote tier is refused when it is opened: its layout, its address, its topics' ids."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`log.transaction(...)` of `open_log`: all or nothing, whatever happens between begin and end; what stands in the log
-for it; several partitions of a directory, which share their coordinators."""
+"""`log.transaction(...)` of `open_log`: all or nothing, whatever happens between begin and end.
+
+Also the batches that it leaves in the log, and several partitions of a directory, which share their coordinators.
+"""
 
 from __future__ import annotations
 

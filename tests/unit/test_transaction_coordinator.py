@@ -1,5 +1,7 @@
-"""The transaction coordinator over logs in memory: order of what is made durable, errors, times, a crash behind each
-append, threads, and what a record that cannot be understood does."""
+"""The transaction coordinator over logs in memory: the order of durable writes, errors, times, threads.
+
+Also a crash after each append, and a record that cannot be decoded.
+"""
 
 from __future__ import annotations
 

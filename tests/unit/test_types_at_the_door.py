@@ -1,4 +1,4 @@
-"""Wrong types, words and ranges: every public method refuses them by name, and nothing on the disk has changed."""
+"""Wrong types, words and ranges: every public method refuses them with their names, and changes nothing on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails under one file, or a permission that is missing: the others are checked, copied and told of."""
+"""A disk that fails under one file, or a missing permission: the other files are checked, copied and reported."""
 
 from __future__ import annotations
 

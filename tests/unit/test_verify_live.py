@@ -1,4 +1,4 @@
-"""Verify beside somebody who writes: what changed, or went, while it looked is no damage; damage stays damage."""
+"""Verify next to a writer: files that change or vanish during the check are no damage; damage stays damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafkalog.decoding.wire_format: values of schema registries, by schema id, back in their order."""
+"""kafkalog.decoding.wire_format: values of schema registries, grouped by schema id, returned in their order."""
 
 from __future__ import annotations
 
