@@ -3,7 +3,7 @@
     with client_transaction(log, "job") as txn:
         txn.append(b"value")
 
-For tests of what is in a log; `Partition.transaction` would make a coordinator's topic beside it.
+For tests of a log's content: `Partition.transaction` would create a coordinator's topic next to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every test shares: which tools this machine has, and honesty about what was left out.
+"""Shared by every test: detects the tools of this machine, and reports the tests that were skipped for lack of them.
 
-Tests marked `jvm`, `spark` or `broker` need a JDK (and `jvm`, `broker` Maven too).  Where a tool is missing
-they are skipped and named in the last lines of the run; with CI=true that is a failure.
+Tests marked `jvm`, `spark` or `broker` need a JDK (and `jvm`, `broker` Maven too).  If a tool is missing, they are
+skipped and named in the last lines of the run; with CI=true that is a failure.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def leave_out(reason: object) -> NoReturn:
 
 
 def need_broker() -> None:
-    """For fixtures of modules that start a broker, which come before the marked tests do."""
+    """Skips fixtures of modules that start a broker: they run before the markers of the tests are checked."""
     reason = missing_tool("broker")
     if reason is not None:
         leave_out(reason)
 
 
 def _leave_to_other_days(config: pytest.Config, items: list[pytest.Item], limit: int) -> None:
-    """Of the files with long tests only the day's are run; `make nightly` runs all."""
+    """Runs only the day's files of those with long tests; `make nightly` runs all."""
 
     def name(item: pytest.Item) -> str:
         return item.path.relative_to(ROOT).as_posix()
@@ -80,7 +80,7 @@ def _leave_to_other_days(config: pytest.Config, items: list[pytest.Item], limit:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if LANES_SECONDS is not None:
         _leave_to_other_days(config, items, LANES_SECONDS)
-    # Long files begin first: none stands alone at the end, when the other workers have nothing left.
+    # Long files begin first: otherwise one could run alone at the end, when the other workers have nothing left.
     items.sort(key=lambda item: -seconds_of(item.path))
     for item in items:
         for marker in ("jvm", "spark", "broker", "browser"):

@@ -1,12 +1,14 @@
-"""A disk in memory that remembers what was synced, so that a crash after any step can be put on a real one.
+"""A disk in memory that remembers what was synced, so that the state after a crash at any step can be written to a real
+one.
 
-`Disk` takes the operations that `tests.file_doubles.RecordingFiles` wrote down, one by one.  It keeps two images:
-the live one (what a process that dies leaves to the next) and the durable one (what power loss leaves): a file's bytes
-as of its last fsync, a directory's names as of its last fsync.  `materialise` writes either, or something between, into
-an empty directory.  Contents are kept without the zeros at their end, so that preallocated files cost nothing.
+`Disk` gets the operations that `tests.file_doubles.RecordingFiles` recorded, one by one.  It keeps two images.  A
+process that dies leaves the live image to the next.  Power loss leaves the durable image: a file's bytes at its last
+fsync, a directory's names at its last fsync.  `materialise_live`, `materialise_durable` and
+`materialise_shuffled` write an image, or a state between the two, into an empty directory.  Contents are kept without
+the zeros at their end, so that preallocated files cost nothing.
 
-The model is stricter than most file systems: a new file's name needs the directory's fsync, whatever was synced of the
-file itself (`names_follow_sync=True` gives it its name with its first fsync, as ext4 does).
+The model is stricter than most file systems: a new file's name needs the directory's fsync, even if the file itself was
+synced.  With `names_follow_sync=True` the file's first fsync makes the name durable, as in ext4.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Op:
     position: int = 0  # bytes; of truncate: the new size; of utime: milliseconds
     data: bytes = b""
     target: str = ""
-    value: object = None  # of mark
+    value: object = None  # a mark's value
 
     def __str__(self) -> str:
         detail = {
@@ -44,7 +46,7 @@ class Op:
 
 
 class _Content:
-    """A file's bytes; what lies between `data` and `size` is zeros."""
+    """A file's bytes; the bytes after `data`, up to `size`, are zeros."""
 
     __slots__ = ("data", "size")
 
@@ -146,7 +148,7 @@ class Disk:
     # --- applying steps ----------------------------------------------------------------------------
 
     def preset(self, files: Mapping[str, tuple[int, bytes]], dirs: list[str]) -> None:
-        """What was there, and durable, before the recording: path -> (node, content)."""
+        """The durable state before the recording: path -> (node, content)."""
         for path in dirs:
             self.apply(Op("mkdir", path))
         for path, (node, content) in files.items():
@@ -268,8 +270,10 @@ class Disk:
         }
 
     def materialise_live(self, into: str, *, torn: Op | None = None, torn_bytes: int = 0, lost_bytes: int = 0) -> None:
-        """What a killed process leaves; with `torn`, a write that stopped after its first `torn_bytes` bytes, or, of
-        power loss, one of which all came through but its first `lost_bytes` bytes."""
+        """Writes the files that a killed process leaves.
+
+        With `torn`, a write stopped after its first `torn_bytes` bytes, or power was lost and all of it came through
+        but its first `lost_bytes` bytes."""
         contents: dict[int, _Content] = {}
         if torn is not None:
             node = self.files[torn.node]
@@ -282,11 +286,11 @@ class Disk:
         _write_tree(into, self.root, durable=False, contents=contents)
 
     def materialise_durable(self, into: str) -> None:
-        """What power loss leaves when nothing unsynced reached the disk."""
+        """Writes the files that power loss leaves when nothing unsynced reached the disk."""
         _write_tree(into, self.root, durable=True, contents={})
 
     def materialise_shuffled(self, into: str, rng: random.Random) -> None:
-        """What power loss leaves when some of the unsynced steps reached the disk, in no order.
+        """Writes the files that power loss leaves when some of the unsynced steps reached the disk, in no order.
 
         Names: the first few of the waiting changes (file systems journal them in order).  Contents: any of the
         unsynced sectors and truncations of each file, and lengths that may have grown without the data.

@@ -1,6 +1,6 @@
-"""How long each test file takes: tests/durations.json, by which pytest begins with the longest.
+"""The duration of each test file, in tests/durations.json: pytest begins with the longest files.
 
-python -m tests.durations build/tests.xml ...     # writes it anew, from pytest's --junitxml (`make durations`)
+python -m tests.durations build/tests.xml ...     # writes it again, from pytest's --junitxml (`make durations`)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _seconds: dict[str, int] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
 
 
 def seconds_of(path: Path) -> int:
-    """Of a test file; 0 for short ones and new ones."""
+    """The duration of a test file; 0 for short ones and new ones."""
     return _seconds.get(path.relative_to(ROOT).as_posix(), 0) if path.is_relative_to(ROOT) else 0
 
 

@@ -1,8 +1,8 @@
-"""Twins of the real disk for tests: one writes every change down, one refuses on command, one forgets to sync.
+"""Doubles of the real disk for tests: one records every change, one fails on demand, one does not sync.
 
-`RecordingFiles` makes each change for real and appends it to `ops`; a test marks what it promised with `mark` and later
-replays any prefix into `tests.disk_model.Disk`.  `FaultyFiles` answers EIO, ENOSPC or what is asked for at the
-n-th change; put it around a recording, not inside, so that short writes are recorded as they are.
+`RecordingFiles` makes each change for real and appends it to `ops`.  A test marks its promises with `mark` and later
+replays any prefix into `tests.disk_model.Disk`.  `FaultyFiles` answers EIO, ENOSPC or another error at the n-th change.
+Put it around a recording, not inside, so that short writes are recorded as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Do = Callable[[], None]
 
 
 class _TwinFile(File):
-    """A file whose changes are asked of, or told to, its twin."""
+    """A file whose double checks or records each change."""
 
     __slots__ = ("inner", "node", "path", "twin")
 
@@ -276,14 +276,14 @@ class RecordingFiles(_Twin):
 
 @dataclass(slots=True)
 class Fault:
-    """What goes wrong, and when: the change number `at` (from 0, counting those of `kinds`), and for ever after if
+    """An error and its time: at the change number `at` (from 0, counting those of `kinds`), and forever after if
     `sticky`.  ENOSPC and EDQUOT concern only what needs space, write half of a write first, and let go what frees
     space; they refuse a rename or a sync if `kinds` names it."""
 
     at: int
     error: int = errno.EIO
     sticky: bool = True
-    kinds: Collection[str] | None = None  # None: every change; reads are asked for by name: open pread map list_dir ...
+    kinds: Collection[str] | None = None  # None: every change; reads only if named: open pread map list_dir ...
     paths: Callable[[str], bool] | None = None
 
 

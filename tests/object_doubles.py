@@ -1,9 +1,9 @@
-"""Twins of remote storages for tests: one fails on command, one does not answer, one is a log in memory.
+"""Doubles of remote storages for tests: one fails on demand, one does not answer, one is a log in memory.
 
-`FaultyObjects` is an fsspec file system over fsspec's memory; its uploads go in parts and become an object at their
-commit, as those of real clients do.  `fail` has requests raise, `spoil` has answers changed; `asked` says what was
-asked for.  `SilentObjects` is one of fsspec's asynchronous file systems, whose requests hang on command.  `LogStorage`
-is a RemoteStorageManager of one log, with a gate that holds its requests up.
+`FaultyObjects` is an fsspec file system over fsspec's memory.  Its uploads go in parts and become an object at their
+commit, as those of real clients do.  `fail` makes requests raise, `spoil` changes answers; `asked` lists the requests.
+`SilentObjects` is one of fsspec's asynchronous file systems, whose requests hang on demand.  `LogStorage` is a
+RemoteStorageManager of one log, with a gate that delays its requests.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class FaultyObjects(AbstractFileSystem):  # type: ignore[misc]
         self.inner = MemoryFileSystem()
         self.root = f"/{uuid.uuid4()}"
         self.asked: list[str] = []
-        self.uploads: weakref.WeakSet[_Upload] = weakref.WeakSet()  # those that somebody holds
+        self.uploads: weakref.WeakSet[_Upload] = weakref.WeakSet()  # uploads that somebody holds
         self._faults: list[tuple[str, str, list[int], Callable[[Any], Any]]] = []
 
     def fail(self, request: str, error: BaseException, times: int = 1, of: str = "") -> None:
@@ -189,7 +189,7 @@ class SilentObjects(AsyncFileSystem):  # type: ignore[misc]
 
 
 class LogStorage:
-    """A RemoteStorageManager of one log; `fetched` are the ranges that it was asked for.
+    """A RemoteStorageManager of one log; `fetched` lists the requested ranges.
 
     While `gate` is not set, requests wait.  `errors` are raised, one a request, before any answer.  `short`: how many
     bytes are missing at the end of each answer.

@@ -1,9 +1,9 @@
-"""The share of the long lanes that an ordinary run tries: another one each day, the same one for the same seed.
+"""The share of the long tests that an ordinary run tries: another one each day, the same one for the same seed.
 
-Of a lane's places (lines, kills, forks) a run tries some (`sampled`); of the files with long tests `make check` runs
-some (`lanes_of_the_day`).  The seed is the day, in UTC.  pytest's header prints it; KAFKALOG_SEED=20261125 repeats that
-day's run, in every worker and in whatever order its tests come.  KAFKALOG_LONG=1 tries everything: its lanes have no
-limit, or a large one.
+A test over many places (lines, kills, forks) tries some of them (`sampled`).  `make check` runs some of the files with
+long tests (`lanes_of_the_day`).  The seed is the day, in UTC.  pytest's header prints it.  KAFKALOG_SEED=20261125
+repeats that day's run, in every worker and in any order of its tests.  KAFKALOG_LONG=1 tries everything: its tests have
+no limit, or a large one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SEED = int(os.environ.setdefault("KAFKALOG_SEED", f"{datetime.now(UTC):%Y%m%d}")
 _seconds = os.environ.get("KAFKALOG_LANES_SECONDS")
 LANES_SECONDS = None if LONG or _seconds is None else int(_seconds)
 
-# What takes whole numbers, one after the other, begins at the day's own.
+# A test that takes consecutive whole numbers begins at the day's number.
 FIRST = 1 if LONG else SEED * 1000
 
 
 def draw(lane: object) -> random.Random:
-    """The day's random numbers of one lane, whatever the others have drawn."""
+    """The day's random numbers for one test, independent of other draws."""
     return random.Random(f"{SEED} {lane}")
 
 

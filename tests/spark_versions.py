@@ -1,12 +1,12 @@
-"""Some tests of Spark on other PySparks than the one that is installed.
+"""Runs some tests of Spark with other versions of PySpark than the installed one.
 
-python -m tests.spark_versions              # 4.0 and 4.2, side by side
-python -m tests.spark_versions 4.0 -- -x    # one of them; what follows -- is for pytest
+python -m tests.spark_versions              # 4.0 and 4.2, at the same time
+python -m tests.spark_versions 4.0 -- -x    # one of them; arguments after -- are for pytest
 
-Each version is fetched from the package registry once, into build/pyspark-<version> (`pip --target`, about 500 MB with
-its jars and py4j); pytest then finds it before the environment's.  What an older PySpark cannot do its tests skip, with
-the reason (`tests/spark/versions.py`).  KAFKALOG_SPARK_ONE=1 runs only the day's
-version (`tests/sampling.py`).
+Each version is downloaded from the package registry once, into build/pyspark-<version> (`pip --target`, about 500 MB
+with its jars and py4j).  pytest then finds it before the environment's version.  Tests of features that an older
+PySpark lacks are skipped with the reason (`tests/spark/versions.py`).  KAFKALOG_SPARK_ONE=1 runs only the day's version
+(`tests/sampling.py`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def folder(version: str) -> Path:
 
 
 def fetch(version: str) -> Path:
-    """The folder of a version; fetched if it is not there yet, whole or not at all."""
+    """The directory of a version; downloaded if it does not exist yet, whole or not at all."""
     made = folder(version)
     if not (made / "pyspark").is_dir():
         part = made.with_name(f"{made.name}.part-{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Real clients: what they produce, and what they see, as `kafkalog.Record`s that compare equal to the reader's own.
+"""Real clients: the records that they produce, and the `kafkalog.Record`s that they read, to compare with the reader's.
 
 confluent-kafka (librdkafka) writes and reads; kafka-python writes too, because its batches look different.  They are
 imported when used, so that this module can be imported without them.
@@ -26,7 +26,7 @@ QUIET = {"log_level": 2}  # a killed broker is no news
 
 
 class Row(NamedTuple):
-    """What a producer is told to send."""
+    """One record that a producer is told to send."""
 
     value: bytes | None
     key: bytes | None
@@ -161,7 +161,7 @@ class PythonProducer:
 
 
 class Seen(NamedTuple):
-    """What a consumer saw of a partition, and from where to where (exclusive) its broker says that it may read."""
+    """The records that a consumer read from a partition, and the start and end (exclusive) that its broker reports."""
 
     records: list[Record]
     start: int

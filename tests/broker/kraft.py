@@ -1,8 +1,8 @@
 """A real Apache Kafka 4.4.0 broker on loopback: format, start, stop, kill; its log goes to a file.
 
-One node is broker and controller.  The class path comes from this folder's own pom (Maven once, then a file in
-`driver/target/kraft`).  A Broker's ports and folders stay the same over its lives, so that clients and log directories
-go on.  Only processes that were started here are ever signalled.
+One node is broker and controller.  The class path comes from the pom in this directory (Maven once, then a file in
+`driver/target/kraft`).  A Broker keeps its ports and directories when it is started again, so that clients and log
+directories continue.  Only processes that were started here get signals.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SETTINGS = {
     "initial.broker.registration.timeout.ms": str(START_SECONDS_MAX * 1000),
     "controller.quorum.election.timeout.ms": "300",
     "controller.quorum.election.backoff.max.ms": "100",
-    # Nothing happens behind a test's back: no retention, no timer-driven checkpoint of starts but often.
+    # Nothing happens during a test without its knowledge: no retention, and frequent checkpoints of starts.
     "log.retention.ms": "-1",
     "log.flush.start.offset.checkpoint.interval.ms": "500",
 }
@@ -96,7 +96,7 @@ def classpath(pom: Path = POM) -> kafka_jars.Driver:
 
 
 class Broker:
-    """One node's folders and, while it lives, its process.
+    """One node's directories and, while it runs, its process.
 
     `place/logs` is the log directory with the topics (with several: `place/logs-2` ...); `place/metadata` the
     controller's, unless the first log directory is (`shares_metadata`); `place/broker-N.log` what the N-th life said.
@@ -160,7 +160,7 @@ class Broker:
         return self.place / f"broker-{self.lives}.log"
 
     def log_text(self) -> str:
-        """What the present (or last) life printed."""
+        """The output of the current run, or of the last one."""
         return self.log_file.read_text(errors="replace")
 
     def launch(self) -> None:
@@ -174,7 +174,7 @@ class Broker:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=self.place,
-                start_new_session=True,  # a Ctrl-C in the terminal is for pytest, which then stops us
+                start_new_session=True,  # a Ctrl-C in the terminal is for pytest, which then stops the broker
             )
 
     def start(self) -> None:
@@ -188,7 +188,7 @@ class Broker:
             time.sleep(0.1)
 
     def wait(self, timeout_seconds: float) -> int:
-        """The exit code of a process that ends by itself."""
+        """The exit code of a process that ends normally."""
         assert self._process is not None
         return self._process.wait(timeout_seconds)
 
@@ -211,7 +211,7 @@ class Broker:
     # --- what it said --------------------------------------------------------------------------------
 
     def complaints(self, about: Iterable[str] = ()) -> list[str]:
-        """Lines of this life at ERROR, or at WARN about one of the names.  On a busy machine its controllers refuse one
+        """Lines of this run at ERROR, or at WARN about one of the names.  On a busy machine its controllers refuse one
         another's registrations for a while: that is none of the log's."""
         return [
             line
@@ -222,7 +222,8 @@ class Broker:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now, below those that the system gives to clients between our lives."""
+    """Ports of loopback that nobody listens on now, below those that the system gives to clients between the broker's
+    runs."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(found) < count:

@@ -1,11 +1,11 @@
-"""Random work on a directory, by a store or by a broker's clients, and an oracle that hears of every step.
+"""Random work on a directory, by a store or by a broker's clients, and an oracle that gets every step.
 
-What is done is told as events, plain tuples, so that a process that is going to be killed can print them: it kills
-itself between two steps (or behind a decision), and so nothing is uncertain.
+Every step is reported as an event, a plain tuple, so that a process that will be killed can print it.  The process
+kills itself between two steps (or after a decision), so nothing is uncertain.
 
     ("records", transactional id or None, [(topic, partition, offset, value, key, headers, timestamp)])
     ("offsets", transactional id or None, cursor, {(topic, partition): offset})
-    ("begin", transactional id)        what was open of it is aborted
+    ("begin", transactional id)        its open transaction is aborted
     ("end", transactional id, whether it commits)
     ("deleted", cursor)
     ("read", cursor, topic, [records as above], {(topic, partition): offset})     read_committed; then committed
@@ -53,7 +53,7 @@ def placed(record: Record) -> Placed:
 
 
 class Transaction:
-    """What one transaction has, and what became of it."""
+    """The records and offsets of one transaction, and its outcome."""
 
     def __init__(self) -> None:
         self.state = "open"
@@ -61,7 +61,7 @@ class Transaction:
 
 
 class Expected:
-    """What every partition and every cursor must have, after the events that it was given."""
+    """The records of every partition and the offsets of every cursor that the reported events imply."""
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, dict[int, tuple[Placed, Transaction | None]]] = defaultdict(dict)
@@ -113,7 +113,7 @@ class Expected:
         self._offsets(None, cursor, ends)
 
     def end_open(self, names: Iterable[str]) -> None:
-        """Of these, what is open is aborted."""
+        """Aborts the transactions of these ids that are still open."""
         for name in list(names):
             if name in self.open:
                 self._end(name, False)
@@ -130,13 +130,13 @@ class Expected:
             assert [placed(record) for record in records] == self.seen(place, isolation), (place, isolation)
 
     def judge_store(self, store: kafkalog.Store, places: Sequence[TopicPartition]) -> None:
-        """What a store's readers see, and its cursors."""
+        """Compares a store's readers and cursors with the expected state."""
         for isolation in ("read_uncommitted", "read_committed"):
             self.judge_records(isolation, read_all(store, places, isolation))
         assert {each: dict(offsets_of(store, each)) for each in store_cursors(store)} == self.cursors
 
     def judge_broker(self, bootstrap: str, places: Sequence[TopicPartition]) -> None:
-        """What confluent-kafka's consumers see, and the groups' offsets."""
+        """Compares confluent-kafka's consumers and the groups' offsets with the expected state."""
         for isolation in ("read_uncommitted", "read_committed"):
             seen = clients.consume(bootstrap, places, isolation)
             self.judge_records(isolation, {place: found.records for place, found in seen.items()})
@@ -155,7 +155,10 @@ def read_all(
 
 
 def store_cursors(store: kafkalog.Store) -> list[str]:
-    """Those that have offsets; of others a transaction told that was aborted, and a broker lists them likewise."""
+    """Cursors with offsets.
+
+    An aborted transaction leaves a cursor without offsets, and a broker lists such groups too.
+    """
     return [each.name for each in store.cursors() if each.partitions]
 
 
@@ -319,7 +322,7 @@ def transactional(bootstrap: str, name: str, timeout_ms: int = TIMEOUT_MS) -> An
 
 
 def send(producer: Any, topic: str, rows: Sequence[Row], partition: int | None = None) -> list[Placed]:
-    """Sends these, and waits; where they are, in order of partition and offset."""
+    """Sends these, and waits; returns their places, in order of partition and offset."""
     done: list[Placed] = []
     where = {} if partition is None else {"partition": partition}
 

@@ -1,14 +1,14 @@
-"""One log directory through three lives of a broker, with kafkalog writing in it between them.
+"""One log directory through three runs of a broker, with kafkalog writing in it between them.
 
-    life 1   topics are created; Kafka's clients write plain, idempotent and transactional records; the cleaner runs;
-             kafkalog looks on; SIGKILL with a transaction open
+    run 1    topics are created; Kafka's clients write plain, idempotent and transactional records; the cleaner runs;
+             kafkalog reads; SIGKILL with a transaction open
     between  kafkalog recovers copies; in place it appends to its own topics and to one that Kafka wrote, and is killed
              once, with a transaction of its own open and a torn batch at the end
-    life 2   an unclean start: the broker serves everything, clients append more, kafkalog follows; SIGTERM
-    between  kafkalog appends again, deletes records; a broker that starts meanwhile is kept out
-    life 3   a clean start: the broker serves everything again
+    run 2    an unclean start: the broker serves everything, clients append more, kafkalog follows; SIGTERM
+    between  kafkalog appends again, deletes records; a broker that starts meanwhile is refused
+    run 3    a clean start: the broker serves everything again
 
-Each phase is a function that returns what was seen; the assertions are in test_broker.
+Each phase is a function that returns its observations; the assertions are in test_broker.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def partitions(topics: Iterable[str]) -> list[TopicPartition]:
 
 @dataclass
 class Look:
-    """What kafkalog's reader says of one partition."""
+    """The state of one partition as kafkalog's reader sees it."""
 
     records: dict[str, list[Record]]
     arrow: dict[str, list[Record]]
@@ -95,7 +95,7 @@ class Look:
 
 @dataclass
 class Phase:
-    """What clients and kafkalog saw of the same log."""
+    """The state of the same log as clients and as kafkalog saw it."""
 
     served: dict[str, dict[TopicPartition, Seen]] = field(default_factory=dict)  # by isolation
     looks: dict[TopicPartition, Look] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def kafka_writes(broker: Broker) -> ConfluentProducer:
-    """Everything that clients write in the first life; returns the producer whose transaction stays open."""
+    """Everything that clients write in the first run; returns the producer whose transaction stays open."""
     at = broker.bootstrap
     for number, codec in enumerate(CODECS):
         producer = ConfluentProducer(at, codec)
@@ -299,7 +299,7 @@ def kafkalog_writes_more(log: kafkalog.Partition) -> None:
     log.append_many(plain(rows(6000, 20)))
     writer = log.writer("import")
     again = writer.append_many(fresh(rows(2009, 5)), sequence=writer.next_sequence - 5)
-    assert len(again) == 0  # the log knew them, through a broker's life
+    assert len(again) == 0  # the log knew them, through a broker's run
     writer.append_many(fresh(rows(6001, 30)))
 
 
@@ -381,7 +381,7 @@ def kafka_writes_on(broker: Broker) -> None:
         plain_producer.send("mine-txns", 0, rows(5300 + turn, 2))
         (one.abort if turn % 2 else one.commit)()
     plain_producer.send("mine-stamped", 0, rows(5400, 30))
-    # The same transactional id again: what SIGKILL left open is aborted.
+    # The same transactional id again: the transaction that SIGKILL left open is aborted.
     held = ConfluentProducer(at, "none", transactional_id="held")
     held.begin()
     held.send("open", 0, rows(5500, 4))

@@ -1,4 +1,4 @@
-"""Backups beside a real broker, whose clients write in transactions and commit offsets in them.
+"""Backups next to a real broker, whose clients write in transactions and commit offsets in them.
 
 Their epochs stay from one transaction to the next (librdkafka).  Each backup is restored and opened by kafkalog, and
 the last one by a broker, too: each transaction is in both partitions, with its offset, or in none.
@@ -82,7 +82,7 @@ def test_beside_a_broker(tmp_path: Path) -> None:
                 assert checked.ok, checked.findings[:3]
                 restore(saved, copy)
                 with kafkalog.open(copy, take_over=True, maintenance=False) as store:
-                    for name in IDS:  # what a broker's client had open waits for him, or its timeout
+                    for name in IDS:  # a client's open transaction waits for it, or the timeout
                         with store.transaction(name) as txn:
                             txn.append("in", b"")
                     values = {}

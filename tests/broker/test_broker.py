@@ -1,7 +1,7 @@
 """A real KRaft broker and real clients against kafkalog on one log directory (the plot is in `story`).
 
-Whatever the broker serves and whatever kafkalog reads must be the same records, at both isolation levels, whoever
-wrote them; and the broker must find nothing to complain about.
+The broker's clients and kafkalog must read the same records at both isolation levels, no matter which of them wrote the
+records. The broker must log no complaint.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class FirstLife(Phase):
 @dataclass
 class SecondLife(Phase):
     before: dict[TopicPartition, Look] | None = None  # kafkalog, before the start
-    on: dict[TopicPartition, list[Record]] | None = None  # what a log that stayed open read on
-    tails: dict[tuple[TopicPartition, str], list[Record]] | None = None  # what followed while clients appended
+    on: dict[TopicPartition, list[Record]] | None = None  # read later from a log that stayed open
+    tails: dict[tuple[TopicPartition, str], list[Record]] | None = None  # read while clients appended
     told: list[int] | None = None  # offsets that the killed writer had got
     files: dict[TopicPartition, dict[str, bytes]] | None = None
     more: dict[str, dict[TopicPartition, clients.Seen]] | None = None  # served after clients appended more
@@ -57,8 +57,8 @@ class ThirdLife(Phase):
     refused_log: str = ""
     next_sequence: tuple[int, int] = (0, 0)
     deleted_before: int = 0
-    python: dict[TopicPartition, list[Record]] | None = None  # what kafka-python's consumer saw, read_committed
-    reports: tuple[Report, ...] = ()  # kafkalog's verification before and after the third life
+    python: dict[TopicPartition, list[Record]] | None = None  # read by kafka-python's consumer, read_committed
+    reports: tuple[Report, ...] = ()  # kafkalog's verification before and after the third run
     complaints: tuple[str, ...] = ()
     log: str = ""
 
@@ -89,7 +89,7 @@ def first(node: kraft.Broker) -> FirstLife:
     life.refusal = str(refused.value)
     life.complaints = tuple(node.complaints(story.TOPICS))
     node.kill()
-    del held  # its transaction is open for ever
+    del held  # its transaction stays open forever
     life.folders, life.topic_ids = story.folder_names(node), story.topic_ids(node)
     life.killed = node.place / "killed"
     shutil.copytree(node.log_dir, life.killed)
@@ -98,7 +98,7 @@ def first(node: kraft.Broker) -> FirstLife:
 
 @pytest.fixture(scope="module")
 def recovered(node: kraft.Broker, first: FirstLife) -> dict[TopicPartition, Look]:
-    """What writable opens of a copy found after SIGKILL."""
+    """The state after writable opens of a copy that was taken after SIGKILL."""
     return story.recover_copy(node, node.place / "recovered", BY_KAFKA)
 
 
@@ -180,7 +180,7 @@ def check_same(served: dict[str, dict[TopicPartition, clients.Seen]], looks: dic
 
 
 def test_the_plot_is_worth_its_time(first: FirstLife) -> None:
-    """What the tests below compare does have aborted, committed and open transactions, rolls and all codecs."""
+    """The data that the tests below compare includes aborted, committed and open transactions, rolls and all codecs."""
     counts = {each: tuple(len(first.served[isolation][each].records) for isolation in ISOLATIONS) for each in BY_KAFKA}
     assert counts[TopicPartition("txns", 0)][0] > counts[TopicPartition("txns", 0)][1] > 50
     assert counts[TopicPartition("txns", 1)][0] > counts[TopicPartition("txns", 1)][1] > 30
@@ -208,7 +208,7 @@ def test_kafkas_records_after_sigkill_recovered(
 def test_kafkas_recovery_and_ours_leave_the_same_files(
     second: SecondLife, recovered: dict[TopicPartition, Look], node: kraft.Broker
 ) -> None:
-    """Of the partitions to which nothing was written after it."""
+    """Compares the partitions to which nothing was written after recovery."""
     assert second.files is not None
     for each in story.partitions(("plain", "txns", "stamped")):
         ours, kafkas = story.files(node.place / "recovered" / str(each)), second.files[each]
@@ -244,7 +244,7 @@ def test_kafkalog_reads_on_after_clients_appended(second: SecondLife) -> None:
     for each, records in second.on.items():
         before = second.served["read_uncommitted"][each].end
         assert records == [r for r in second.more["read_uncommitted"][each].records if r.offset >= before]
-    # What SIGKILL had left open is aborted now, and the log is stable to its end.
+    # The transaction that SIGKILL left open is aborted by now, and the log is stable to its end.
     assert second.looks[story.OPEN].stable == second.looks[story.OPEN].end
     assert len({r.leader_epoch for r in second.looks[story.MINE_TXNS].records["read_uncommitted"]}) == 2
 
@@ -258,7 +258,7 @@ def test_kafkalogs_records_after_a_clean_stop_and_start(third: ThirdLife) -> Non
 
 
 def test_a_killed_writers_records_are_served(second: SecondLife, third: ThirdLife) -> None:
-    """A torn batch is cut, what it held open stays open, until its transactional id comes again."""
+    """A torn batch is truncated; its transaction stays open until its transactional id comes again."""
     assert second.before is not None
     assert second.told is not None
     at_kill = second.before[story.MINE_KILLED]

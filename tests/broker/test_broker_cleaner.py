@@ -57,7 +57,7 @@ BOTH = COMPACT | {"cleanup.policy": "compact,delete"}
 FEW_BYTES = BOTH | {"retention.bytes": "1"}  # all but the active segment
 CODECS = ("none", "gzip", "lz4", "zstd")
 OFFSETS = "__consumer_offsets"
-# What each topic is once it is compacted.
+# Each topic's content after compaction.
 TOPICS: dict[str, dict[str, str]] = {
     **{codec: AT_ONCE if number % 2 else COMPACT for number, codec in enumerate(CODECS)},
     "txns": COMPACT,
@@ -70,7 +70,7 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 GIVEN = {
     "stamped": {"message.timestamp.type": "LogAppendTime", "compression.type": "zstd"},
-    OFFSETS: {"segment.ms": "30"},  # its first segment was made with other settings, and takes more
+    OFFSETS: {"segment.ms": "30"},  # its first segment was created with other settings, and is larger
 }
 PARTITIONS = [TopicPartition(topic, 0) for topic in TOPICS]
 READ = [each for each in PARTITIONS if each.topic != OFFSETS]
@@ -149,7 +149,7 @@ def groups_commit(node: kraft.Broker, start: int, count: int) -> None:
 
 
 def committed(node: kraft.Broker) -> dict[str, list[tuple[str, int, str | None]]]:
-    """What the groups have committed, as the broker knows it."""
+    """The groups' committed offsets, as the broker reports them."""
     import confluent_kafka
 
     found = {}
@@ -199,7 +199,7 @@ def until(what: str) -> Iterator[None]:
 
 
 def wait_for_cleaner(log_dir: Path, partitions: Iterable[TopicPartition]) -> None:
-    """Until it has come to the active segment of each, and the files of old segments are gone."""
+    """Waits until it has come to the active segment of each, and the files of old segments are deleted."""
     wanted = {f"{each.topic} {each.partition} {bases(log_dir / str(each))[-1]}" for each in partitions}
     for _ in until("the cleaner"):
         path = log_dir / CHECKPOINT
@@ -301,7 +301,7 @@ def latest(seen: Mapping[TopicPartition, Seen] | Mapping[TopicPartition, list[Re
 
 @dataclass
 class Round:
-    """What clients wrote, both cleaned, and clients read."""
+    """One round: the records that clients wrote, both cleaners' results, and the records read afterwards."""
 
     before: dict[str, dict[TopicPartition, Seen]] = field(default_factory=dict)
     after: dict[str, dict[TopicPartition, Seen]] = field(default_factory=dict)
@@ -419,7 +419,7 @@ def test_there_was_something_to_clean(part: Round) -> None:
 
 
 def test_the_second_pass_begins_where_the_first_ended(told: Story) -> None:
-    """And the second drops what the first has given a delete horizon, whoever it was."""
+    """The second pass also drops records to which the first pass of either cleaner gave a delete horizon."""
     ends = dict(line.rsplit(b" ", 2)[::2] for line in told.first.ours[CHECKPOINT][0].splitlines()[2:])
     begun = {name: start for name, start, _ in reversed(told.second.passes)}
     assert begun == {f"{topic.decode()}-0": int(end) for topic, end in ends.items()}
@@ -428,7 +428,7 @@ def test_the_second_pass_begins_where_the_first_ended(told: Story) -> None:
 
 
 def test_tombstones_of_the_first_pass_go_with_the_second(told: Story) -> None:
-    """Whoever gave them their horizon, and whoever meets it; where that is a day away they stay."""
+    """Either cleaner honours the other's delete horizon. Tombstones whose horizon is a day later stay."""
 
     def tombstones(part: Round, topic: str) -> set[int]:
         found = part.looks[TopicPartition(topic, 0)].records["read_uncommitted"]

@@ -1,4 +1,4 @@
-"""A KRaft broker over three log directories, and LogManager over the same three between its lives.
+"""A KRaft broker over three log directories, and LogManager over the same three between its runs.
 
     life 1   clients write plain and transactional records into many partitions, a group commits; SIGTERM
     between  LogManager opens all without recovery, appends, deletes by retention; a broker is kept out meanwhile
@@ -9,7 +9,7 @@
     between  LogManager opens all again, without recovery; a partition is put into two directories: a broker refuses
              to start, LogManager settles it
 
-Whatever clients are served and whatever kafkalog reads must be the same records, at both isolation levels.
+The broker's clients and kafkalog must read the same records at both isolation levels.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def append(log: UnifiedLog | None, seed: int, count: int = 7) -> int:
 
 @dataclass
 class Seen:
-    """A broker's life and what kafkalog read before it, or after it."""
+    """A broker's run and the records that kafkalog read before it, or after it."""
 
     looks: dict[TopicPartition, Look] = field(default_factory=dict)
     served: dict[str, dict[TopicPartition, clients.Seen]] = field(default_factory=dict)
@@ -93,13 +93,13 @@ class Seen:
 
 @dataclass
 class Story:
-    first: Seen = field(default_factory=Seen)  # kafkalog after life 1
+    first: Seen = field(default_factory=Seen)  # kafkalog after run 1
     second: Seen = field(default_factory=Seen)  # kafkalog before life 2
     killed: Seen = field(default_factory=Seen)  # kafkalog after life 2 was killed
-    third: Seen = field(default_factory=Seen)  # kafkalog before life 3
-    last: Seen = field(default_factory=Seen)  # kafkalog after life 3
+    third: Seen = field(default_factory=Seen)  # kafkalog before run 3
+    last: Seen = field(default_factory=Seen)  # kafkalog after run 3
     opened: list[TopicPartition] = field(default_factory=list)
-    recovered: list[str] = field(default_factory=list)  # what kafkalog's log lines said of recovery in clean starts
+    recovered: list[str] = field(default_factory=list)  # kafkalog's log lines about recovery in clean starts
     metadata: tuple[dict[str, bytes], dict[str, bytes]] = ({}, {})
     ids: tuple[dict[str, str], dict[str, str]] = ({}, {})
     refused_with: int = 0
@@ -124,7 +124,7 @@ def places(node: kraft.Broker) -> dict[TopicPartition, str]:
 
 
 def look_on(node: kraft.Broker) -> dict[TopicPartition, Look]:
-    """Read-only looks at everything that clients can read."""
+    """Reads everything that clients can read, through read-only opens."""
     return {
         partition: story.look_on(node.place / directory, [partition])[partition]
         for partition, directory in places(node).items()
@@ -236,7 +236,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraft.Broker]:
 
 
 class Lines(logging.Handler):
-    """What kafkalog logs meanwhile."""
+    """Collects the lines that kafkalog logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -375,7 +375,7 @@ def test_a_killed_brokers_directories_are_recovered(told: Story) -> None:
 
 
 def test_a_killed_managers_records_are_served(told: Story) -> None:
-    """Acknowledged is there; the moves between are no loss either."""
+    """Acknowledged records exist; the moves between are no loss either."""
     check(told.third.looks, told.third.served)
     for each, offset in told.told.items():
         before, after = told.killed.served, told.third.served
@@ -384,7 +384,7 @@ def test_a_killed_managers_records_are_served(told: Story) -> None:
             had = before[isolation][each].records
             assert after[isolation][each].records[: len(had)] == had, (each, isolation)
     assert len(recovered_by_the_broker(told.third.log)) >= len(PARTITIONS)
-    # Of its own, now and then, where it carries a move through: AssignmentsManager logs an exception of a callback.
+    # AssignmentsManager sometimes logs an exception of its own callback when it completes a move.
     assert [line for line in told.third.complaints if "unexpected callback exception" not in line] == []
 
 
@@ -412,7 +412,7 @@ def test_a_moved_partition_stays_where_it_is(told: Story, node: kraft.Broker) ->
 
 
 def test_an_interrupted_move_is_carried_through_by_the_broker(told: Story, node: kraft.Broker) -> None:
-    """It takes a `-future` folder for a move that was asked of it."""
+    """It takes a `-future` directory for a move that was requested from it."""
     first, moved, last = (told.places[when][HALFWAY] for when in ("first", "moved", "last"))
     assert first == moved != last
     assert not list(node.place.glob("logs*/*-future"))

@@ -1,5 +1,5 @@
-"""The settings that count by a real cluster's metadata: what the broker itself answers to DescribeConfigs, from the log
-alone and from a snapshot with the log behind it."""
+"""The settings that count by a real cluster's metadata: the broker's own answer to DescribeConfigs, from the log alone
+and from a snapshot with the log after it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SOURCES = {
 
 @dataclass
 class Seen:
-    """What the broker said of each topic (values, sources, id), and a copy of its directory as it was then."""
+    """The topics' settings (values, sources, id) as the broker reported them, and its directory's copy of then."""
 
     configs: dict[str, dict[str, tuple[str, ConfigSource]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""What a broker forgets by itself, and kafkalog from the same state at the same time: the same records.
+"""The broker's expiry, and kafkalog's from the same state at the same time: both must write the same records.
 
-Transactional ids after a second; offsets and groups after the minute that is the least a broker can be told, which only
-a long run waits for.
+Transactional ids expire after a second. Offsets and groups expire after a minute, the least that a broker accepts, so
+only a long run waits for it.
 """
 
 from __future__ import annotations
@@ -112,15 +112,15 @@ def check_ids(logs: Path) -> None:
     clock.advance_to(header_at(theirs).max_timestamp)
     assert coordinator.remove_expired() == ["unused"]
     ours = log.batches[-1]
-    assert ours[:12] + ours[16:] == theirs[:12] + theirs[16:]  # between them the leader epoch, which the log gives
+    assert ours[:12] + ours[16:] == theirs[:12] + theirs[16:]  # the leader epoch between them comes from the log
 
 
 def check_offsets(logs: Path) -> None:
-    """Broker's order within a group is that of a hash map of its own, and it looked more than once."""
+    """The broker's order within a group is that of a hash map, and it checked more than once."""
     log, theirs = before_the_first_tombstone(logs, "__consumer_offsets-0")
     wanted = [row for batch in theirs for row in rows_of(batch)]
     leaving = [row for row in wanted if row[0] is not None and row[0][:2] in (b"\0\5", b"\0\7", b"\0\x08")]
-    assert leaving  # of the consumer group's member, which comes first
+    assert leaving  # the consumer group member's tombstone comes first
     everything = Disk().log("__consumer_offsets-0")
     for batch in [*log.batches, *theirs]:
         offsets = GroupOffsets(everything, ManualClock(header_at(batch).max_timestamp), OffsetSettings(RETENTION_MS))

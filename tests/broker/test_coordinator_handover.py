@@ -1,7 +1,8 @@
-"""A directory goes from a broker to kafkalog's coordinators, to the broker and back: each goes on where the other was.
+"""A directory goes from a broker to kafkalog's coordinators, to the broker and back: each continues where the other
+was.
 
-kafkalog ends a transaction, leaves one decided and one open, and brings a producer's epochs to their end; the broker
-finishes, aborts and goes on; then kafkalog does, with what the broker left.
+kafkalog ends a transaction, leaves one decided and one open, and uses up a producer's epochs. The broker finishes,
+aborts and continues; then kafkalog continues with the broker's state.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ OFFSETS = TopicPartition("__consumer_offsets", 0)
 NEVER_MS = 900_000
 
 
-# Ids whose epochs are at their end, or nearly: who takes them over gets the same from a broker and from us.
-WORN: dict[str, tuple[TransactionState, int, bool]] = {  # state, epoch, whether the holder says who he is
+# Ids whose epochs are at their end, or nearly: the next holder gets the same from a broker and from kafkalog.
+WORN: dict[str, tuple[TransactionState, int, bool]] = {  # state, epoch, whether the holder gives its producer id
     "0 worn, at rest": (TransactionState.COMPLETE_COMMIT, EPOCH_EXHAUSTED, False),
     "1 worn, his": (TransactionState.COMPLETE_ABORT, EPOCH_EXHAUSTED, True),
     "2 worn, open": (TransactionState.ONGOING, EPOCH_EXHAUSTED, False),
@@ -206,7 +207,7 @@ def the_brokers_part(node: kraft.Broker, wired: wire.Connection, held: dict[str,
     left = held["left open"]
     assert init(wired, "left open") == left._replace(epoch=left.epoch + 2)
     assert group_offset(node.bootstrap, "group of left open") == -1
-    # The last epoch: the end hands out another producer id.
+    # The last epoch: the end returns another producer id.
     tired = init(wired, "tired")
     assert tired == held["tired"]._replace(epoch=EPOCH_EXHAUSTED)
     topics = [{"name": A.topic, "partitions": [0]}]
@@ -222,7 +223,7 @@ def the_brokers_part(node: kraft.Broker, wired: wire.Connection, held: dict[str,
     assert state_of(wired, "tired") == "CompleteCommit"
     held["tired"] = ProducerIdAndEpoch(ended["producerId"], 0)
     take_over_worn(wired)
-    # A client goes on under the id, and leaves a transaction open.
+    # A client continues under the id, and leaves a transaction open.
     for commit in (True, False):
         producer = clients.ConfluentProducer(node.bootstrap, transactional_id="done")
         producer.begin()

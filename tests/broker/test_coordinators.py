@@ -1,8 +1,8 @@
-"""Both coordinators beside a real broker: the same requests, the same answers, and the same bytes in its topics.
+"""Both coordinators compared with a real broker: the same requests, the same answers, and the same bytes in its topics.
 
-Random requests (right ones, stale epochs, other producer ids, repeated ends) go to a broker of each transaction
-version, one by one, and to kafkalog's coordinators; then the broker is stopped and every batch of
-`__transaction_state`, of `__consumer_offsets` and every marker is compared, its times apart.
+Random requests (valid ones, stale epochs, other producer ids, repeated ends) go one by one to a broker of each
+transaction version and to kafkalog's coordinators. Then the broker is stopped. Every batch of `__transaction_state` and
+`__consumer_offsets` and every marker is compared, except for its times.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Beside:
             one = {"transactionalId": name, "producerId": holder.producer_id, "producerEpoch": holder.epoch,
                    "verifyOnly": False, "topics": topics}  # fmt: skip
             answer = self.ask("AddPartitionsToTxn", 5, transactions=[one])
-        # The broker takes the request's partitions from a set of its own.
+        # The broker takes the request's partitions from a set.
         order = {each: at for at, each in enumerate(self.broker_order(name, partitions))}
         partitions = sorted(partitions, key=lambda each: order.get(each, 0))
         version = TransactionVersion.TV_0 if old else TransactionVersion.TV_2
@@ -186,7 +186,7 @@ class Beside:
 
 
 def error_of(answer: wire.Values) -> int:
-    """The first error of an answer, wherever it stands."""
+    """The first error of an answer, at any level."""
     if answer.get("errorCode"):
         return int(answer["errorCode"])
     for value in answer.values():

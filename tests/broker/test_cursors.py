@@ -1,8 +1,9 @@
-"""`kafkalog cursors` beside kafka-consumer-groups: what it shows, exports and sets, on the directory of a broker.
+"""`kafkalog cursors` compared with kafka-consumer-groups: it shows, exports and sets the same, on the directory of a
+broker.
 
-confluent-kafka's consumers commit, the tool is asked; then the broker is stopped, and kafkalog lists and exports the
-same, plans what the tool planned, and sets.  The broker starts again: the tool shows what was set, and a consumer goes
-on from there.
+confluent-kafka's consumers commit, and the tool lists. Then the broker is stopped, and kafkalog lists and exports the
+same, plans the tool's plan, and sets offsets.  The broker starts again: the tool shows the new offsets, and a consumer
+continues from there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Rows = list[list[str]]
 
 
 class Told(NamedTuple):
-    """What the tool said while the broker ran, and the broker, which is stopped."""
+    """The tool's output while the broker ran, and the broker, which is stopped by now."""
 
     node: kraft.Broker
     described: dict[str, Rows]

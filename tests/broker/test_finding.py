@@ -1,6 +1,6 @@
-"""The commands that find things, beside a running broker: keys where real clients put them, transactions that are open.
+"""The commands that find things, next to a running broker: keys where real clients put them, and open transactions.
 
-Clients hash keys as Kafka's own do (murmur2); what a command finds is what the broker was given.
+Clients hash keys as Kafka's own do (murmur2); a command finds the records that the broker got.
 """
 
 from __future__ import annotations

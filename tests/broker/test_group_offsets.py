@@ -1,8 +1,8 @@
-"""What a real broker and Kafka's tools say of groups and transactions, and what kafkalog reads from the same logs.
+"""Compares what a real broker and Kafka's tools report about groups and transactions with what kafkalog reads.
 
 The broker's clients commit, within transactions too, join and leave; requests on the wire do what clients do not.  The
-tools are asked while it runs; then it is killed, a copy of its directory is opened, and kafkalog says the same.  What
-kafkalog would have written for the same commits is compared with the broker's bytes.
+tools run while the broker runs; then it is killed, a copy of its directory is opened, and kafkalog reports the same.
+The test also compares the bytes that kafkalog would have written for the same commits with the broker's bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ IDLE_MS = 6000  # a session that outlives the story
 
 
 class Told(NamedTuple):
-    """What the tools said, line by line and cut at spaces, and where the broker's directory is."""
+    """The tools' output by line, split at spaces, and the broker's log directory."""
 
     logs: Path
     groups: list[list[str]]
@@ -226,7 +226,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
 
 
 def look_on(logs: Path, story: Story, shown: dict[tuple[str, str, str], str]) -> None:
-    """Beside the living broker: what its tool shows, then what is committed meanwhile."""
+    """Next to the running broker: its tool's output, then offsets committed meanwhile."""
     with PartitionView(logs, OFFSETS) as view:
         offsets = GroupOffsets(SourceStateLog(view, view.directory), ManualClock(1))
         for (group, topic, number), at in shown.items():
@@ -245,7 +245,7 @@ def look_on(logs: Path, story: Story, shown: dict[tuple[str, str, str], str]) ->
 
 
 def who_may_commit(bootstrap: str) -> dict[str, list[int]]:
-    """What a broker answers to who is no member of a group with members: plain, then within a transaction."""
+    """A broker's answers to commits from a client that is not a member of the group: without and with a transaction."""
     found = {}
     with wire.Connection(bootstrap) as wired:
         story = Story(bootstrap, wired, "A" * 22)
@@ -263,7 +263,7 @@ def who_may_commit(bootstrap: str) -> dict[str, list[int]]:
 
 
 def deleted(bootstrap: str) -> None:
-    """A group of each protocol that is there no more."""
+    """A group of each protocol that no longer exists."""
     from confluent_kafka.admin import AdminClient
 
     for group, protocol in (("was-classic", "classic"), ("was-modern", "consumer")):
@@ -396,7 +396,7 @@ def test_groups_are_deleted_as_with_a_broker(story: Told, group: str) -> None:
     ours = [(each.key, each.value) for batch in log.batches[count:] for each in records(batch, header_at(batch))]
     assert len(ours) == len(theirs) > 2
     assert sorted(map(repr, ours)) == sorted(map(repr, theirs))
-    assert ours[2:] == theirs[2:]  # behind two offsets
+    assert ours[2:] == theirs[2:]  # after two offsets
 
 
 def named(key: bytes | None) -> str:
@@ -405,7 +405,7 @@ def named(key: bytes | None) -> str:
 
 
 def timeless(value: bytes | None, type: int) -> bytes | None:
-    """Of a classic group's record all but the time of its state, which stands before the number of members."""
+    """A classic group's record without its state timestamp, which precedes the number of members."""
     return value if type != 2 or value is None else value[:-12]
 
 

@@ -1,7 +1,7 @@
-"""What a real broker writes to its internal topics, dumped by kafkalog and by kafka-dump-log: the same lines.
+"""A real broker's internal topics, dumped by kafkalog and by kafka-dump-log: both must print the same lines.
 
 Its groups (classic, consumer, share), its transactions and its metadata log come from real clients.  The tool is
-Kafka's newest released one, 4.3.1; what 4.4.0 writes and it does not know is named in `NEWER_FIELDS`.
+Kafka's newest released one, 4.3.1; `NEWER_FIELDS` lists the fields of 4.4.0 that it does not know.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.conftest import need_broker
 pytestmark = pytest.mark.broker
 
 TOPIC = "input"
-# Tagged fields that the tool does not know, as they stand in JSON.
+# Tagged fields that the tool does not know, as in JSON.
 NEWER_FIELDS = re.compile(r',"(?:storedDescriptionTopologyEpoch|failedDescriptionTopologyEpoch)":-?\d+')
 OFFSETS, TRANSACTIONS, SHARES = "__consumer_offsets-0", "__transaction_state-0", "__share_group_state-0"
 WAIT_SECONDS_MAX = 60
@@ -142,7 +142,7 @@ def settings(bootstrap: str) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folders of a broker that has done all that, and has stopped."""
+    """The directories of a broker that has done all that, and has stopped."""
     need_broker()
     place = tmp_path_factory.mktemp("internal")
     with kraft.broker(place) as node:

@@ -1,7 +1,8 @@
-"""Three brokers of a real cluster, their disks read as one by Spark's planner: what a consumer sees, and no more.
+"""Three brokers of a real cluster, their disks read as one by Spark's planner: the records that a consumer sees, and no
+more.
 
-One story: a follower stands still, its leader gets ahead with acks=1 and is killed, the follower is elected, the old
-leader comes back and is cut.  A stream reads all the while.
+One story: a follower is stopped, its leader gets ahead with acks=1 and is killed, the follower is elected, the old
+leader comes back and is truncated.  A stream reads all the while.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SETTINGS = {
     "controlled.shutdown.enable": "false",
     "auto.leader.rebalance.enable": "false",
 }
-# By name: who has copies of each partition, the leader first, and the topic's settings.
+# By name: the brokers with copies of each partition, the leader first, and the topic's settings.
 TOPICS: dict[str, tuple[list[list[int]], dict[str, str]]] = {
     "safe": ([[1, 2, 3], [2, 3, 1], [3, 1, 2]], {"min.insync.replicas": "2"}),
     "ahead": ([[2, 3]], {"min.insync.replicas": "2"}),
@@ -163,7 +164,8 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
     stream = Stream(cluster.disks(), "ahead")
     stream.trigger()
 
-    # All brokers live.  What is read is at each moment the beginning of what a consumer sees, and soon all of it.
+    # All brokers live.  At each moment the rows read are a prefix of the records that a consumer sees, and soon all of
+    # them.
     for topic, (where, _) in TOPICS.items():
         for partition in range(len(where)):
             cluster.send(topic, partition, 1, 200, "all")
@@ -194,7 +196,7 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
             producer.commit()
     assert len(committed[TopicPartition("safe", 0)]) == 240
 
-    # The follower stands still; the leader goes on alone, and is ahead of what the cluster has.
+    # The follower is stopped; the leader continues alone, and is ahead of the cluster.
     os.kill(three.pid, signal.SIGSTOP)
     wait_until(lambda: tuple(cluster.state(UNCLEAN).isr) == (2,), "broker 3 is not fenced")
     cluster.send("ahead", 0, 2, 100, "1")
@@ -227,11 +229,11 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
         "the watermark of broker 3 does not come",
     )
     given = {"replicas": "longest", "endingOffsets": "logEnd", "failOnDataLoss": "false"}
-    assert len(rows(cluster.disks(), ["unclean"], **given)[UNCLEAN]) == 300  # what was lost is there yet
+    assert len(rows(cluster.disks(), ["unclean"], **given)[UNCLEAN]) == 300  # not yet truncated
     stream.trigger()
     assert stream.rows == seen[AHEAD]
 
-    # The old leader comes back and is cut.
+    # The old leader comes back and is truncated.
     two.start()
     wait_until(lambda: set(cluster.state(AHEAD).isr) == {2, 3}, "broker 2 is not in sync")
     cluster.send("ahead", 0, 4, 30, "all")
@@ -240,7 +242,7 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
     wait_until(lambda: rows(cluster.disks(), every) == seen, "the checkpoints do not come")
     wait_until(lambda: stream.trigger() or stream.rows == seen[AHEAD], "the stream stands still")
 
-    # All brokers die at once, and their checkpoints are behind: the metadata and all the logs say how far.
+    # All brokers die at once, and their checkpoints are old: the metadata and all the logs say how far.
     for topic, (where, _) in TOPICS.items():
         for partition in range(len(where)):
             cluster.send(topic, partition, 5, 40, "all")

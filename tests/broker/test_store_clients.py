@@ -1,12 +1,12 @@
-"""What a store wrote, as a KRaft broker serves it, its log tells of it, and confluent-kafka's clients see it.
+"""A store writes topics, a KRaft broker serves them, and confluent-kafka's clients read them.
 
-life 1   the broker makes the topics, Kafka's own among them; SIGTERM
-between  a store writes: plain, with each codec, in transactions over three topics, cursors; a second process leaves one
-         transaction open, has decided others, and is killed by kill -9 between a decision's markers
-life 2   the broker finishes what was decided and aborts what took too long; consumers read, groups go on, producers of
-         the same transactional ids go on, one is left alone over the broker's end
-between  a store reads the same, goes on with an id, and is closed
-life 3   who had the id is fenced; whose transaction nobody touched goes on and commits it
+run 1    The broker creates the topics and Kafka's internal ones; SIGTERM.
+between  A store writes plain records, with each codec, in transactions over three topics, and cursors.  A second
+         process leaves one transaction open, decides others, and is killed (kill -9) between a decision's markers.
+run 2    The broker completes the decided transactions and aborts the one that timed out.  Consumers read, groups and
+         producers with the same transactional ids continue.  One transaction is still open when the broker stops.
+between  A store reads the same records, continues with one of the ids, and is closed.
+run 3    The client that had this id is fenced.  The client whose transaction is untouched continues and commits it.
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ READER, GIVEN, GONE, BILLED = "by reader", "given", "gone", "billed"
 
 @dataclass
 class Story:
-    """What each saw; `expected` heard what was done."""
+    """The observations of both sides; `expected` gets the events."""
 
     expected: Expected = field(default_factory=Expected)
     usual: set[str] = field(default_factory=set)  # the broker's warnings before a store came
-    warnings: list[list[str]] = field(default_factory=list)  # of each life after
+    warnings: list[list[str]] = field(default_factory=list)  # in each later run
     before: dict[TopicPartition, list[Record]] = field(default_factory=dict)  # a store's reader
     served: dict[str, dict[TopicPartition, clients.Seen]] = field(default_factory=dict)
     while_left: dict[TopicPartition, clients.Seen] = field(default_factory=dict)
     committed_while_left: dict[TopicPartition, list[Placed]] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
-    cursors: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # of the store
+    cursors: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # the store's
     lags: dict[str, Rows] = field(default_factory=dict)
-    groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # of the broker
+    groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # the broker's
     told: dict[str, Rows] = field(default_factory=dict)
     went_on: dict[str, list[Placed]] = field(default_factory=dict)
     committed_then: dict[TopicPartition, list[Placed]] = field(default_factory=dict)  # while those went on
@@ -145,7 +145,7 @@ def sent_by_producers(store: kafkalog.Store) -> list[Placed]:
         done += [(*future.result(), row.value, row.key, row.headers, row.timestamp) for row, future in sent]
     till = store.topic(PLAIN).writer("till", 3)
     for number, row in enumerate(clients.rows(78, 5)):
-        for again in range(2):  # what has its number already is there once
+        for again in range(2):  # a repeated sequence number adds no record
             told = till.append(row.value, key=row.key, headers=row.headers, timestamp=row.timestamp, sequence=number)
             if not again:
                 assert told is not None
@@ -167,7 +167,7 @@ def whole(side: StoreSide, name: str, cursor: str, tell: Tell, *, seed: int) -> 
 
 
 def leave(dirs: list[str], tell: Tell) -> None:
-    """Runs in a process of its own, which is killed behind the second marker of the last decision."""
+    """Runs in a separate process, which is killed after the second marker of the last decision."""
     store = kafkalog.open(dirs, take_over=True)
     side = StoreSide(store)
     markers = home_of(store).coordinators.markers
@@ -213,7 +213,7 @@ def like(line: str) -> str:
 
 
 def states(bootstrap: str, names: list[str], over: Any = lambda found: True) -> dict[str, str]:
-    """Of transactional ids, once none is being ended, and they are as wanted."""
+    """The states of transactional ids, read when none is being ended and all are as wanted."""
     until = time.monotonic() + 60
     with wire.Connection(bootstrap) as wired:
         while True:

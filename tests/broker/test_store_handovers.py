@@ -1,8 +1,8 @@
 """A broker's groups and transactions are continued by a store, and the other way round, over several handovers.
 
-First one step after the other: groups of both protocols whose members left, or were never seen leaving; transactions
-that confluent-kafka left open when its broker was killed; one of which the broker had decided, no more.  Then random
-work on either side, each life of which ends in order or by kill -9, and an oracle over all records and cursors.
+The first tests go step by step. They cover groups of both protocols whose members left or just vanished, transactions
+that confluent-kafka left open when its broker was killed, and a transaction that the broker had decided. The last test
+does random work on either side. Each run ends in order or by kill -9, and an oracle checks all records and cursors.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def test_what_a_killed_broker_left(tmp_path: Path) -> None:
         time.sleep(LEFT["times out"] / 1000)
         places = [*PLACES, *(TopicPartition(WIDE, number) for number in range(WIDE_COUNT))]
         with kafkalog.open(node.log_dir, take_over=True) as store:
-            expected.judge_store(store, places)  # what was decided is carried out
+            expected.judge_store(store, places)  # the open completes decided transactions
             ours = StoreSide(store)
             listed = {each.name: each.state for each in store.cursors()}
             assert {listed[f"{each} leaves"] for each in ("classic", "consumer")} == {"Empty"}
@@ -194,12 +194,12 @@ def begun(events: list[Event]) -> set[str]:
 
 
 def test_random_work_on_either_side(tmp_path: Path) -> None:
-    """What a store has open is aborted by its close, or the next open; what clients have open waits for them."""
+    """A store's open transaction is aborted by its close or the next open; a client's waits for the client."""
     need_broker()
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     expected = Expected()
-    events: list[Event] = []  # of the present session
+    events: list[Event] = []  # in the current session
     ours: set[str] = set()  # ids that a store used first: their producer ids tell
     theirs: set[str] = set()
 

@@ -1,11 +1,11 @@
-"""What becomes of a store's topics on a broker, and the other way round; one node with two log directories.
+"""A store's topics on a broker, and a broker's topics in a store; one node with two log directories.
 
-before   a store makes a topic that the cluster does not know, and writes it
-life 1   the broker sets its folders aside as strays; clients make two topics, and write them; SIGTERM
-between  a store finds the broker's topics with their ids, writes them, adds none; the strays are given to the topic
-         of the same name that the broker made: its id is written into them
-life 2   the broker serves all, old and new; a topic is deleted; SIGTERM
-between  a store sees what is there, and nothing of what the broker deleted
+before   A store creates a topic that the cluster does not know, and writes to it.
+run 1    The broker sets its directories aside as strays.  Clients create two topics and write to them; SIGTERM.
+between  A store finds the broker's topics with their ids, writes to them and adds none.  The strays are given to the
+         broker's topic of the same name: its id is written into them.
+run 2    The broker serves all records, old and new.  A topic is deleted; SIGTERM.
+between  A store sees the topics that exist, and nothing of the deleted one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Values = dict[TopicPartition, list[bytes | None]]
 
 @dataclass
 class Story:
-    """What each saw."""
+    """The observations of both sides."""
 
     strays: list[str] = field(default_factory=list)
     strays_said: str = ""
@@ -50,7 +50,7 @@ class Story:
 
 
 def folders(node: kraft.Broker, suffix: str = "") -> dict[str, Path]:
-    """Of topics' partitions, by name; with a suffix those that have it, by what stands before the dot."""
+    """Partition directories of topics by name. With a suffix: only those with it, by the part before the dot."""
     return {
         path.name.partition(".")[0]: path
         for directory in node.log_dirs

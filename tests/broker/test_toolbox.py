@@ -1,7 +1,7 @@
 """The toolbox's commands for whole directories beside a real broker, and on what it left: with two log directories.
 
-What `log-dirs` prints is what kafka-log-dirs prints; what `move`, `delete-records` and `retain` leave, a broker starts
-on, finds nothing to complain about, and serves.
+`log-dirs` must print the same as kafka-log-dirs. After `move`, `delete-records` and `retain`, a broker must start, log
+no complaint and serve the records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALL = (T0, T1, C0)
 
 @dataclass
 class Story:
-    """What was seen; `served` by the life of the broker."""
+    """The observations; `served` has one entry for each run of the broker."""
 
     served: list[dict[TopicPartition, clients.Seen]] = field(default_factory=list)
     complaints: list[list[str]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Story:
     locked: list[tuple[int, str]] = field(default_factory=list)
     home: Path = Path()
     moved_to: Path = Path()
-    homes: list[list[str]] = field(default_factory=list)  # of t-0's folders
+    homes: list[list[str]] = field(default_factory=list)  # the directories of t-0
     done: list[tuple[int, str]] = field(default_factory=list)
 
 

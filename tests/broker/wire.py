@@ -1,7 +1,7 @@
-"""Requests that clients do not make on their own: any producer id, any epoch, any member, and the bare answer.
+"""Requests that clients do not make: any producer id, any epoch, any member, and the bare answer.
 
-A table of the messages in the words of `kafkalog.engine.format.message_tables`, and one connection that sends them one
-after the other.  Numbers are Kafka's API keys.
+The module has a table of the messages, in the form of `kafkalog.engine.format.message_tables`, and one connection that
+sends them one after the other.  The numbers are Kafka's API keys.
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from typing import Any
 
 import pytest
 
-# gcsfs asks for a bucket's kind by gRPC, of which the emulator has none.  It reads this when it is imported.
+# gcsfs requests a bucket's kind by gRPC, which the emulator lacks.  It reads this variable at its import.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 AZURITE = "3.35.0"
 AZURITE_PLACE = Path(__file__).parents[2] / "build" / f"azurite-{AZURITE}"
 ACCOUNT = "devstoreaccount1"
-# Of Azurite's one account: public, and no secret.
+# The key of Azurite's one account: public, and no secret.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
@@ -43,7 +43,7 @@ class Cloud:
         return f"{self.scheme}://{path}"
 
     def client(self) -> Any:
-        """fsspec's, for what tests do beside kafkalog."""
+        """fsspec's, for the tests' requests that bypass kafkalog"""
         import fsspec
 
         return fsspec.filesystem(self.scheme, use_listings_cache=False, skip_instance_cache=True, **self.options)

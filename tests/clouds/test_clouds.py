@@ -188,7 +188,7 @@ def test_a_storage_that_does_not_answer(
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 def test_a_store_tiers_and_is_read_back(cloud: Cloud, base: str, layout: str, tmp_path: Path, run: Run) -> None:
-    """A segment of 17 MiB, which goes in parts, and short ones."""
+    """A segment of 17 MiB, which is uploaded in parts, and short ones."""
     how: dict[str, Any] = {"layout": layout}
     words = ["--layout", layout]
     for name, value in cloud.options.items():

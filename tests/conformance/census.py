@@ -1,4 +1,5 @@
-"""What the cleaner passes of random scripts came across: a fuzzer that never meets a thing says nothing about it.
+"""The situations that the cleaner passes of random scripts met: a fuzzer proves nothing about a situation that it never
+meets.
 
 kafkalog's side counts in each pass, beside the answer (`met`, which nobody compares), and `Census` adds up.
 """
@@ -13,7 +14,7 @@ from kafkalog._native.codec import batches as native
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkalogError
 
-# What a pass may meet.
+# The situations that a pass may meet.
 MET = {
     "dropped": "dropped records",
     "full": "filled the map",
@@ -58,7 +59,7 @@ def _look(log: UnifiedLog) -> Look:
 
 
 def met(before: Look, after: Look, now_ms: int) -> dict[str, int]:
-    """How many batches of each kind a pass that came to its end met; what it met none of is left out."""
+    """The number of batches of each kind that a finished pass met; kinds that it did not meet are left out."""
     if not before.headers or not after.headers:
         return {}
     horizons = [sum(each.delete_horizon_ms is not None for each in found.headers) for found in (before, after)]
@@ -79,7 +80,7 @@ def met(before: Look, after: Look, now_ms: int) -> dict[str, int]:
 
 
 class Census:
-    """Of many scripts: how many passes there were, and how many of them met what."""
+    """Counts over many scripts: the passes, and the scripts that met each situation."""
 
     def __init__(self) -> None:
         self.passes = 0

@@ -2,7 +2,7 @@
 
 The writers of operations (`fuzz_scripts`) ask a `Chooser` for every decision.  `SeededChooser` is quick and makes a
 script of a number; `HypothesisChooser` draws each decision, so that a script that differs shrinks choice by choice.
-Put the plain case first in a list and ask for the odd case by `chance`: hypothesis shrinks to the first and to False.
+Put the plain case first in a list and draw the odd case by `chance`: hypothesis shrinks to the first and to False.
 """
 
 from __future__ import annotations

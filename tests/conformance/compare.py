@@ -1,14 +1,14 @@
-"""Two runs of a script, side by side: the first difference, said so that a human can act on it.
+"""Compares the results of two runs of a script: finds the first difference, and describes it for a human.
 
-Knows result lines and Kafka's file formats well enough to name the batch, the entry and the field; uses nothing of
-kafkalog's own decoding, which is what is being judged (but for the records of snappy batches, see below).
+It knows result lines and Kafka's file formats well enough to name the batch, the entry and the field.  It does not use
+kafkalog's decoding, because that is under test (except for the records of snappy batches, see below).
 
     python -m tests.conformance.compare EXPECTED.jsonl ACTUAL.jsonl [EXPECTED_DIR ACTUAL_DIR]
 
 Snappy is the one place where bytes may differ: another implementation of the same format may find other matches. A
 run whose bytes differ is compared again with `Snappy.LENIENT`, which leaves out sizes, positions and digests, and
-compares records instead of bytes.  Where another size moves a roll, the two runs part for good: what comes before that
-is compared.
+compares records instead of bytes.  If another size moves a roll, the two runs differ from there on: only the part
+before it is compared.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 # Fields that inform only: texts, and what each engine does inside.
 NOT_COMPARED = frozenset({"message", "cause", "tasks_run", "task_errors", "input_hex", "note", "written", "met"})
-# A deleted partition's folder has a random part in its name.
+# The directory of a deleted partition has a random part in its name.
 RANDOM_PART = re.compile(r"\.[0-9a-f]{32}-(?=(delete|future|stray)(/|$))")
 # A broker whose log directories are all gone halts; any error says so.
 HALTED = "halt: "
-# What a different compressed size moves.
+# The fields that change with the compressed size.
 SIZE_DEPENDENT = frozenset(
     {
         "size", "sha256", "position", "valid_bytes", "clean_bytes", "cleanable_bytes", "total_bytes",
@@ -237,7 +237,7 @@ _FIELDS = (
 
 
 def _batches(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each batch's header fields and its payload; what is no whole batch comes last, as it stands."""
+    """Each batch's header fields and its payload; bytes that are no whole batch come last, unchanged."""
     position = number = 0
     while len(data) - position >= 17:
         base, length = struct.unpack_from(">qi", data, position)

@@ -1,4 +1,4 @@
-"""Fixtures of the conformance lane: the driver over Kafka's jars, or a named reason why there is none."""
+"""Fixtures of the conformance tests: the driver over Kafka's jars, or a named reason why there is none."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Outcome:
 
 
 class Engines:
-    """Runs scripts on both engines, many in one process each, in folders below `work`."""
+    """Runs scripts on both engines, many in one process each, in directories below `work`."""
 
     def __init__(self, work: Path, ways: Ways | None = None) -> None:
         self.work = work
@@ -78,7 +78,8 @@ class Engines:
         ]
 
     def _outcome(self, root: Path, number: int, lines: list[Line], expected: list[dict[str, Any]]) -> Outcome:
-        """Of the first way that differs from Kafka, or of the last; what is Kafka's both ways is the same both ways."""
+        """The outcome of the first mode that differs from Kafka, or of the last one; Kafka's result is the same in both
+        modes."""
         for way in self.ways.of(number):
             out = root / f"kafkalog-{way}" / f"{number}.out"
             actual = load_results(out) if out.exists() else []
@@ -104,7 +105,7 @@ class Engines:
         return [load_results(root / f"{number}.out") for number in range(len(scripts))]
 
     def forget(self) -> None:
-        """Removes the folders of the latest run."""
+        """Removes the directories of the latest run."""
         shutil.rmtree(self.work / f"run{self.runs - 1}", ignore_errors=True)
 
     @staticmethod
@@ -166,7 +167,7 @@ def _manager_scripts(engines: Engines, seeds: Sequence[int], *, compact: bool) -
 
 
 def signature(difference: Difference) -> str:
-    """What makes two differences the same one: the operation or file kind and the field, not the numbers."""
+    """The parts that make two differences the same one: the operation or file kind and the field, not the numbers."""
     first_line = difference.detail.splitlines()[0]
     words = first_line if difference.place.startswith("file") else ""
     return re.sub(r"\d+", "N", f"{difference.place} {words.split(' differs')[-1][:40]}")
@@ -178,7 +179,7 @@ def shrink(engines: Engines, outcome: Outcome, *, rounds_max: int = 40) -> Outco
     engines.ways = Ways((outcome.way,))
     wanted = signature(outcome.difference)
     best = outcome
-    # What comes after the line that differs has no part in it (a difference in files has no line).
+    # Lines after the differing line have no part in it (a difference in files has no line).
     at_line = re.match(r"line (\d+) ", outcome.difference.place)
     if at_line is not None:
         best = replace(outcome, lines=outcome.lines[: int(at_line[1])])
@@ -188,7 +189,7 @@ def shrink(engines: Engines, outcome: Outcome, *, rounds_max: int = 40) -> Outco
         candidates = [lines for lines in candidates if lines]
         tried = engines.run(candidates)
         engines.forget()
-        # From the end: what comes after the difference goes first.
+        # From the end: operations after the difference go first.
         kept = [t for t in reversed(tried) if t.difference is not None and signature(t.difference) == wanted]
         if kept:
             best = min(kept, key=lambda found: len(found.lines))

@@ -2,10 +2,10 @@
 
     python -m tests.conformance.fuzz_machine --examples 1000 --seed 1 --save DIR
 
-An example is a script: each rule adds its operations, and when hypothesis has no more steps both engines run the whole
-and are compared (Kafka in a JVM that stays, kafkalog in this process, so that an example costs milliseconds).  Every
-decision is drawn, so a script that differs loses operations, batches, records and fields until it cannot lose more;
-what is left is printed, and saved below `--save` as a scenario.
+An example is a script: each rule adds its operations.  When hypothesis has no more steps, both engines run the whole
+script and are compared (Kafka in a JVM that stays, kafkalog in this process, so that an example costs milliseconds).
+Every decision is drawn, so hypothesis can remove operations, batches, records and fields from a script that differs
+until it is minimal.  The result is printed, and saved below `--save` as a scenario.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WEIGHT_OF_A_RULE = 5
 
 
 class ServedEngines:
-    """Both engines, ready: a script at a time, each in fresh folders below `work`."""
+    """Both engines, ready: a script at a time, each in new directories."""
 
     def __init__(self, work: Path, kafka: kafka_jars.Served, ways: Ways | None = None) -> None:
         self.work = work
@@ -113,7 +113,7 @@ def step(draw: st.DrawFn, name: str) -> list[Line]:
 class ScriptMachine(RuleBasedStateMachine):
     """One example: a script in the making, run at its end."""
 
-    engines: ServedEngines  # of the run
+    engines: ServedEngines  # shared by the run
     compact = False  # with cleaner passes
     latest_difference: Outcome | None = None  # hypothesis ends with the smallest one
 

@@ -1,8 +1,8 @@
 """Random scripts over log managers: several directories, many partitions, starts, stops, moves and damage.
 
 A `ManagerWriter` keeps a rough idea of what is open and lets a `PartitionWriter` (the writer of single partitions, with
-a handle) choose what happens to one log.  What damages files needs to know them: real Kafka runs the script so far, and
-`write_damage` goes on from the files of its last dump.  Names with a random part are never touched again, as the
+a handle) choose what happens to one log.  Damage to files needs to know the files: real Kafka runs the script so far,
+and `write_damage` continues from the files of its last dump.  Names with a random part are never touched again, as the
 two engines have different ones.
 """
 
@@ -17,7 +17,7 @@ from tests.conformance.fuzz_configs import topic_config
 from tests.conformance.fuzz_scripts import COMPACTION_STEPS, RECORDS, START_MS, STEPS, TOPIC_IDS, Line, ScriptWriter
 
 LOG_DIRS = ("d1", "d2", "d3", "deep/er/d4")
-# Topics of one hash.  Not nine: where Java makes a tree of a bucket, it orders what has one hash by identity hashes.
+# Topics of one hash.  Not nine: if Java makes a tree of a bucket, it orders equal hashes by identity hashes.
 SAME_HASH = tuple(f"{a}{b}{c}" for a in ("Aa", "BB") for b in ("Aa", "BB") for c in ("Aa", "BB"))
 # Partitions of several hashes and one bucket: nine of them make the maps grow, ten or more are a tree.
 ONE_BUCKET = tuple(128 * number for number in range(13))
@@ -44,7 +44,7 @@ CLEANER_STEPS: dict[str, float] = {
 
 
 class PartitionWriter(ScriptWriter):
-    """What happens to one partition, by its handle."""
+    """Writes the operations on one partition, by its handle."""
 
     def __init__(self, manager: ManagerWriter, handle: str) -> None:
         self.manager = manager
@@ -64,7 +64,7 @@ class PartitionWriter(ScriptWriter):
         self.manager.add(op, **({} if op == "advance_clock" else {"log": self.handle}), **fields)
 
     def batch(self, magic: int | None = None) -> Line:
-        """Without snappy: what is of another size would be rolled, moved and deleted at other times."""
+        """Without snappy: batches of another size would be rolled, moved and deleted at other times."""
         batch = super().batch(magic)
         if batch["codec"] == "snappy":
             batch["codec"] = "lz4" if batch.get("magic", 2) == 2 else "none"
@@ -103,7 +103,7 @@ class ManagerWriter:
         self.compact = compact  # with a cleaner
         self.lines: list[Line] = []
         self.now = START_MS
-        self.rounds = choose.weighted((0, 1, 2), (2, 5, 3))  # of damage
+        self.rounds = choose.weighted((0, 1, 2), (2, 5, 3))  # rounds of damage
         self.dirs = list(LOG_DIRS[: choose.weighted((1, 2, 3), (2, 4, 3))])
         self.config = self.some_config()
         self.same_hash = choose.chance(0.15)
@@ -117,7 +117,7 @@ class ManagerWriter:
         self.is_open = False
         self.handles: dict[str, PartitionWriter] = {}
         self.seen: dict[str, PartitionWriter] = {}
-        self.roots: dict[str, set[str]] = {}  # of each folder that lies in one, by the latest dump
+        self.roots: dict[str, set[str]] = {}  # the log directories with each partition directory, by the latest dump
         self.futures: set[str] = set()
 
     @classmethod
@@ -175,7 +175,7 @@ class ManagerWriter:
     # --- the whole ----------------------------------------------------------------------------------
 
     def write(self) -> list[Line]:
-        """The first life of a manager; `write_damage` goes on where `rounds` says so."""
+        """Writes the first part of a manager's script; `write_damage` continues it."""
         self.open()
         for _ in range(self.choose.choice((1, 3, 6, 14, 20)) if not (self.same_hash or self.one_bucket) else 26):
             self.get(is_new=True)
@@ -185,13 +185,13 @@ class ManagerWriter:
         return self.lines
 
     def write_damage(self, files: dict[str, Any]) -> list[Line]:
-        """Another life, after damage; `files` are those of the work folder with their sizes."""
+        """Writes another part, after damage; `files` are those of the work directory with their sizes."""
         self.rounds -= 1
         self.roots = {}
         for folder in self._folders(files):
             self.roots.setdefault(folder.rpartition("/")[2], set()).add(folder.rpartition("/")[0])
         repairs: list[Line] = []
-        # What is moved away below an open manager, Kafka meets in the order of its maps' buckets.
+        # Kafka meets directories that are renamed under an open manager in the order of its maps' buckets.
         for _ in range(0 if self.is_open else self.choose.weighted((0, 1, 2, 4), (1, 3, 3, 1))):
             repairs += self.damage(files)
         self.open()
@@ -264,7 +264,7 @@ class ManagerWriter:
         return list(dict.fromkeys(dirs))
 
     def known_again(self, files: dict[str, Any]) -> None:
-        """Handles of what lies in the folders."""
+        """Handles of the partitions found in the directories."""
         names = sorted({self._folder(name)[1] for name in files if self._folder(name) is not None} - {None})
         for name in names:
             if "." + FIXED_ID not in name and RANDOM_PART.search(name) is None and self.chance(0.6):
@@ -335,7 +335,7 @@ class ManagerWriter:
             name = self.choose.choice(segments[:-1])
             size = names[name]["size"]
             if size > RECORDS:
-                # Not what Kafka has looked at once and remembers: the first batch's time.
+                # Leaves out the first batch's time, which Kafka has read once and remembers.
                 at, mask = self.choose.integer(RECORDS, size - 1), self.choose.data(1).hex()
                 self.add("fs_corrupt", file=f"{folder}/{name}", offset=at, xor_hex=mask)
         self.clean()
@@ -394,14 +394,14 @@ class ManagerWriter:
             self.dump()
 
     def beside(self) -> None:
-        """A log is let go without its manager."""
+        """Closes a log without its manager."""
         name = self.some_known()
         op = self.choose.choice(("close", "close", "crash"))
         self.add(op, log=name, **({"broker_style": self.chance(0.5)} if op == "close" else {}))
         self.handles.pop(name, None)
 
     def obstacle(self) -> None:
-        """A file where a partition's folder would come."""
+        """Writes a file in the place of a partition's directory."""
         topic = self.choose.choice(self.topics)
         name = f"{topic}-9"
         self.add("fs_write", file=f"{self.choose.choice(self.dirs)}/{name}", text="x")
@@ -496,7 +496,7 @@ class ManagerWriter:
         root = self.choose.choice(self.dirs)
         path = f"{root}/{self.choose.choice(names)}"
         known = sorted(self.seen)
-        if path.endswith(CLEANER_CHECKPOINT):  # Kafka goes by lines beside other directories' logs, kafkalog does not
+        if path.endswith(CLEANER_CHECKPOINT):  # Kafka uses lines next to other directories' logs, kafkalog does not
             known = [name for name in known if self.roots.get(name, {root}) == {root}]
         lines = "".join(
             f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {self.choose.integer(0, 12)}\n" for name in known
@@ -550,7 +550,7 @@ class ManagerWriter:
         return [{"op": "fs_rename", "from": f"{root}/.lock", "to": f"gone/{len(self.lines)}"}]
 
     def other_name(self, folder: str) -> str:
-        """Another folder of the same partition, or of another one."""
+        """Renames the directory to that of another partition, or to another name of the same one."""
         root, _, name = folder.rpartition("/")
         plain = RANDOM_PART.split(f"{name}")[0]
         kind = self.choose.choice(("delete", "stray", "future", "future", "same", "other"))

@@ -1,8 +1,8 @@
-"""Random scripts of RemoteLogManagerMain: a leader's life with a remote tier, and what becomes of it.
+"""Random scripts of RemoteLogManagerMain: a leader with a remote tier, and its copies and deletions.
 
-Rounds of appending, closing segments, copying and both retentions, in any order; now and then other settings, a failing
-storage, another leader meanwhile (which cuts the log and begins an epoch), a restart, the tier disabled.  At the end
-everything that can be asked.
+A script has rounds of appending, closing segments, copying and both retentions, in any order.  Now and then settings
+change, the storage fails, another leader takes over (which truncates the log and begins an epoch), the log restarts, or
+the tier is disabled.  Every query follows at the end.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RemoteScriptWriter:
         self._next = 0
         self._sequences: dict[int, int] = {}
         self._open: dict[int, int] = {}  # producers in a transaction, and where it began
-        self._batches: list[tuple[int, int]] = []  # first offset, and the one behind
-        self._producers = 0  # those from here on are new
+        self._batches: list[tuple[int, int]] = []  # first offset, and the one after the batch
+        self._producers = 0  # producers from this number on are new
 
     @classmethod
     def of_seed(cls, seed: int) -> RemoteScriptWriter:
@@ -69,7 +69,7 @@ class RemoteScriptWriter:
         return {"settings": {"remote.log.metadata.custom.metadata.max.bytes": "16"}, "ops": self._lines}
 
     def turn(self) -> None:
-        """What a broker does all day."""
+        """Writes a broker's usual work."""
         choose = self._choose
         for producer in sorted(self._open):
             if choose.chance(0.7):
@@ -178,7 +178,7 @@ class RemoteScriptWriter:
         self._say("lead")
 
     def _cut(self, offset: int) -> None:
-        """What producers have written is known no more: others come."""
+        """Replaces the producers after a truncation, because their state is no longer known."""
         self._say("truncate_to", offset=offset)
         self._batches = [batch for batch in self._batches if batch[1] <= offset]
         self._next = self._batches[-1][1] if self._batches else offset

@@ -47,7 +47,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Producer:
-    """What the writer believes of a producer."""
+    """The writer's view of a producer."""
 
     epoch: int = 0
     next_sequence: int = 0
@@ -90,12 +90,12 @@ class ScriptWriter:
     # --- the whole ----------------------------------------------------------------------------------
 
     def write(self, *, closed: bool = True) -> list[Line]:
-        """20 to 60 operations; ends with a look at everything, and a close unless the files get damaged next."""
+        """Writes 20 to 60 operations; ends with a read of everything, and a close unless the files get damaged next."""
         self.open(clean=True)
         for _ in range(self.choose.integer(20, 60)):
             self.step()
         self.look()
-        # What snappy makes is as long as whoever compressed it has it: a place in the file is another batch's there.
+        # The length of a snappy payload depends on the compressor: a position in the file is in another batch there.
         if self.compact and closed and self.chance(0.3) and not broker_may_compress_with_snappy(self.lines):
             self.clean_what_is_damaged()
         if closed:
@@ -138,7 +138,7 @@ class ScriptWriter:
         self.add("open", **(fields | extra))
 
     def _checkpoints(self) -> Line:
-        """What a manager would have read from its checkpoint files, or something else."""
+        """The checkpoint values that a manager would have read, or other values."""
         kept: Line = {"recovery_point": self.choose.choice((0, 0, self.leo, self.choose.integer(0, self.leo + 1)))}
         if self.log_start or self.chance(0.05):
             kept["log_start_offset"] = self.log_start if self.chance(0.8) else self.choose.integer(0, self.leo + 2)
@@ -236,8 +236,9 @@ class ScriptWriter:
         return batch
 
     def twisted(self, batch: Line) -> Line:
-        """The batch with something in it that no client writes, under a right checksum: a codec that is none, more or
-        fewer records than it has, a time of 2^63 ms ago, a payload that ends early."""
+        """The batch with content that no client writes, under a right checksum.
+
+        The content is an unknown codec, a wrong record count, a time 2^63 ms ago, or a payload that ends early."""
         if batch.get("magic", 2) != 2:
             return batch
         kind = self.choose.weighted(("count", "time", "codec", "cut"), (4, 4, 2, 1))
@@ -275,7 +276,7 @@ class ScriptWriter:
         return [*batches[:number], self.twisted(batches[number]), *batches[number + 1 :]]
 
     def look_behind(self, batches: list[Line]) -> None:
-        """After a batch that was twisted: what meets its records or its time."""
+        """After a batch with odd content: operations that meet its records or its time."""
         times = [record["ts"] for batch in batches for record in batch["records"]]
         times += [self.now + AHEAD_MS + i for i in range(3)]
         for _ in range(self.choose.integer(1, 3)):
@@ -501,7 +502,7 @@ class ScriptWriter:
         self.add("update_high_watermark", hw=self.leo)
         self.add("roll")
         for _ in range(self.choose.integer(1, 2)):
-            # Not what Kafka has looked at once and remembers: the first batch's time.
+            # Leaves out the first batch's time, which Kafka has read once and remembers.
             offset = self.choose.integer(RECORDS, self.choose.choice((150, 700)))
             self.add("fs_corrupt", file=log_file, offset=offset, xor_hex=self.choose.data(1).hex())
         self.add("clean", last_clean_offset=self.choose.choice((0, self.some_offset())))
@@ -535,7 +536,7 @@ class ScriptWriter:
         elif kind == "topic id":
             self.add("assign_topic_id", topic_id=self.choose.choice(TOPIC_IDS))
         elif kind == "rename":
-            # There and back: the rest of the script knows the folder by its first name.
+            # There and back: the rest of the script knows the directory by its first name.
             self.add("rename_dir", name="foo-0.0123456789abcdef0123456789abcdef-future")
             self.add("rename_dir", name=PARTITION)
         else:
@@ -544,9 +545,9 @@ class ScriptWriter:
     # --- damage -------------------------------------------------------------------------------------
 
     def write_damage(self, files: dict[str, Any]) -> list[Line]:
-        """What follows a first part whose files are known: damage, an open, and life goes on.
+        """The part after a first part whose files are known: damage, an open, and further operations.
 
-        `files` are names below the partition's folder with their sizes.
+        `files` are names below the partition's directory with their sizes.
         """
         self.damage(files)
         self.look()

@@ -1,7 +1,7 @@
 """Apache Kafka's own jars and our driver over them: built once by Maven, then one `java` command.
 
-What Maven writes goes to `driver/target` (or `KAFKALOG_DRIVER_TARGET`); a stamp of the sources says whether that is
-still good, so that later runs need neither Maven nor the network.  Maven is asked offline first, then with network.
+Maven writes to `driver/target` (or `KAFKALOG_DRIVER_TARGET`). A stamp of the sources says whether its output is still
+valid, so that later runs need neither Maven nor the network.  Maven tries offline first, then with network.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Served:
         """Runs one script; False when the script itself was wrong.  Raises with the driver's last words."""
         self.stdin.write(f"{script}\t{work_dir}\t{out}\n")
         self.stdin.flush()
-        for line in self.stdout:  # whatever else Kafka prints is passed over
+        for line in self.stdout:  # all other output of Kafka is skipped
             verdict, _, name = line.rstrip("\n").partition("\t")
             if name == str(out):
                 return verdict == "good"
@@ -113,12 +113,12 @@ def driver(*, profile: str | None = None) -> Driver:
 
 
 def tools() -> Driver:
-    """Kafka's command-line tools (`main="org.apache.kafka.tools.DumpLogSegments"`), in a class path of their own."""
+    """Kafka's command-line tools (`main="org.apache.kafka.tools.DumpLogSegments"`), in a separate class path."""
     return Driver(find_tool("java"), os.pathsep.join(fetched(TOOLS / "pom.xml", "tools", "Kafka's tools")))
 
 
 def fetched(pom: Path, name: str, what: str) -> list[str]:
-    """Paths of the jars that a pom asks for, by Maven, once.  KafkaMissingError if it cannot fetch `what`."""
+    """Paths of the jars that a pom requests, downloaded by Maven once.  KafkaMissingError if it cannot fetch `what`."""
     maven = find_tool("mvn")
     target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", DRIVER / "target")).absolute() / name
     target.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Kafka's LogManager with its faults, on kafkalog's: what the two share is compared byte by byte.
+"""Kafka's LogManager with its faults, on kafkalog's: the shared parts are compared byte by byte.
 
-A broker has other parts for much of what our manager does by itself.  Kafka's class alone, which the driver runs, has
-none of that: nobody handles failures, no high watermark is written, no note of a move is left.  It takes any folder for
-a partition's, does not ask whether a directory is still its own, and its tasks go on behind the shutdown.
+A broker has other parts for much of kafkalog's manager's work.  The driver runs Kafka's class alone, which has
+none of these parts: no failure handling, no high watermark, no note of a move.  It accepts any directory as a
+partition's, does not check whether a directory is still its own, and its tasks continue after the shutdown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Work = Callable[[], object]
 
 class KafkasRegistry(LogRegistry):
     def in_dir(self, log_dir: str) -> Logs:
-        """Of a partition's two logs in one directory the future one."""
+        """If a partition has two logs in one directory, the future log wins."""
         found = super().in_dir(log_dir)
         found.update({log.topic_partition: log for log in self.all_of(log_dir)})
         return found
@@ -49,10 +49,10 @@ class KafkasRegistry(LogRegistry):
 
 class KafkasDirectories(LogDirectories):
     def _refuse_foreign(self) -> None:
-        """Any folder will do."""
+        """Accepts any directory."""
 
     def _each(self, failed: str, step: Callable[[HeldDirectory], object]) -> None:
-        """One that failed is told of, and stays."""
+        """A failed directory is reported, and stays."""
         for path, held in self.live.items():
             try:
                 step(held)
@@ -64,7 +64,7 @@ class KafkasDirectories(LogDirectories):
 
 
 class KafkasTasks(BackgroundTasks):
-    """They hold their manager, and go on when it was shut down."""
+    """Tasks hold their manager, and continue after its shutdown."""
 
     def cancel(self) -> None: ...
 
@@ -73,7 +73,7 @@ class KafkasTasks(BackgroundTasks):
 
 
 class KafkasContexts(LogContexts):
-    """A partition has other replicas, which have what a recovery cuts off."""
+    """A partition has other replicas, which have the records that a recovery truncates."""
 
     def of(self, folder: str, partition: TopicPartition, opening: Opening = AS_ALL) -> PartitionContext:
         context = super().of(folder, partition, opening)
@@ -85,7 +85,7 @@ class KafkasStart(Start):
     _refused: KafkaException | None = None
 
     def _look(self, held: HeldDirectory) -> Found:
-        """A folder of another name fails the start, when the directories before it are loaded."""
+        """A directory with another name fails the start, once the directories before it are loaded."""
         try:
             if self._refused is None:
                 return self._all_of(held)
@@ -99,7 +99,7 @@ class KafkasStart(Start):
         super().finish(loaded)
 
     def _all_of(self, held: HeldDirectory) -> Found:
-        """Whatever is in the folders."""
+        """Loads every directory whose name is not reserved, as Kafka does."""
         found = look(held)
         paths = [os.path.join(held.path, name) for name in held.files.names_in(held.path)]
         folders = [
@@ -194,7 +194,7 @@ class KafkasEnd(End):
         return self._registry.in_dir(log_dir).values()
 
     def _close(self, log: UnifiedLog, thread: int) -> None:
-        """It goes on to trim a file that was closed before, and takes the refusal for the disk's."""
+        """Trims a file that was closed before, and takes the refusal for the disk's."""
         active = log.active_segment
         if not log.shut_down() and active.max_timestamp_so_far <= active.time_index.last_entry.timestamp:
             log.context.log_dir_failure_channel.maybe_add_offline_log_dir(
@@ -203,7 +203,7 @@ class KafkasEnd(End):
         super()._close(log, thread)
 
     def _finish_dir(self, log_dir: str, broker_epoch: int, *, is_written: bool) -> BaseException | None:
-        """Whatever became of the checkpoints."""
+        """Writes the clean-shutdown marker even if the checkpoints could not be written."""
         self._directories.checkpoint(log_dir, self._registry)
         if self._start.had_clean.get(log_dir) or self._start.all_loaded.get(log_dir):
             with suppress(OSError):
@@ -212,7 +212,7 @@ class KafkasEnd(End):
 
 
 class KafkasCleanerThread(CleanerThread):
-    """It looks at no checksum, and its buffer begins as small as it is set: a pass that fails leaves what fitted."""
+    """Checks no checksum, and its buffer begins as small as configured: a failed pass leaves the part that fitted."""
 
     @staticmethod
     def settings_of(config: CleanerConfig) -> CleanerSettings:
@@ -221,7 +221,7 @@ class KafkasCleanerThread(CleanerThread):
 
 
 class KafkasManager(LogManager):
-    """Used as LogManager.  It takes a broker's directory without a word, and goes by Kafka's defaults there."""
+    """Used as LogManager.  Accepts a broker's directory silently, and uses Kafka's defaults there."""
 
     registry_class = KafkasRegistry
     directories_class = KafkasDirectories
@@ -249,7 +249,7 @@ class KafkasManager(LogManager):
             self.cleaner.thread_class = KafkasCleanerThread
 
     def _check(self) -> None:
-        """Nothing is refused behind the shutdown."""
+        """Refuses nothing after the shutdown."""
         if self._has_started:
             self._check_not_lost()
         else:
@@ -267,7 +267,7 @@ class KafkasManager(LogManager):
     def _delete_in_time(self) -> None: ...
 
     def _let_go(self) -> None:
-        """What waits to be deleted stays open, for the task that deletes it behind the shutdown."""
+        """Leaves logs that wait for deletion open, for the task that deletes them after the shutdown."""
         for log in self.registry.all_logs():
             log.close_quietly()
         self.directories.unlock()

@@ -22,7 +22,7 @@ MAIN = "io.kafkalog.conformance.MessageCodec"
 
 
 def framed_schemas() -> Iterator[tuple[str, Schema]]:
-    """Every message that we have tables of, and what Kafka puts in front of it."""
+    """Every message with a table, and the bytes that Kafka writes before it."""
     for records in (group_record_set(), transaction_record_set(), share_record_set()):
         for schema in records.keys.values():
             yield "type", schema
@@ -50,7 +50,7 @@ class Kafka:
     stdout: IO[str]
 
     def ask(self, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One answer to each; what they take and give is told in the main class."""
+        """One answer to each request; the Java main class describes both."""
         answers = []
         for question in questions:  # one at a time: neither pipe can fill up
             self.stdin.write(json.dumps(question) + "\n")

@@ -1,5 +1,5 @@
 """Where kafkalog differs from Apache Kafka on purpose when files are damaged: each difference has a name, a reason and
-a rule that knows it, so that a fuzzer may go on.  What no rule knows is a find.
+a rule that detects it, so that a fuzzer can continue.  A difference that no rule knows is a finding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _torn_base_offset(difference: Difference, outcome: Outcome) -> bool:
 
 
 def _beside_a_torn_base_offset(difference: Difference, outcome: Outcome) -> bool:
-    """Both managers refused for another partition's sake, and the folder of this one shows which has cut it."""
+    """Both managers refused because of another partition, and this one's directory shows which of them truncated it."""
     torn = [
         Path(line["file"]).parent.name
         for line in outcome.lines
@@ -85,7 +85,7 @@ def _two_checkpoints(difference: Difference, outcome: Outcome) -> bool:
 
 
 def _line_of_another_directory(difference: Difference, outcome: Outcome) -> bool:
-    """A partition's folder was taken away by hand, and the partition made anew in another directory."""
+    """A partition's directory was moved away by hand, and the partition created again in another directory."""
     named = r"cleaner-offset-checkpoint(\.\w+)?$|\(lm_clean\), field passes"
     return re.search(named, difference.place) is not None and any(
         line["op"] == "fs_rename" and re.search(r"[^/]+-\d+$", line["from"]) is not None for line in outcome.lines
@@ -109,7 +109,7 @@ def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
     } & {(result["line"], result.get("error")) for result in outcome.results if FULL_INDEX in result.get("message", "")}
     if not refused:
         return False
-    if AT_AN_OPEN.search(difference.place) is not None:  # the next open: Kafka's goes on, perhaps to other damage
+    if AT_AN_OPEN.search(difference.place) is not None:  # the next open: Kafka's continues, perhaps to other damage
         said = difference.detail.partition("actual said: ")[2]
         return said.startswith(ILLEGAL) and FULL_INDEX in said
     name = re.search(r"(\d{20}\.index)$", difference.place)
@@ -140,7 +140,7 @@ def _entries_that_were_cut_off(difference: Difference, outcome: Outcome) -> bool
 
 
 def _closed_by_its_handle(number: int, outcome: Outcome) -> bool:
-    """Without a manager, who would have trimmed its indexes."""
+    """Closed without a manager, which would have trimmed its indexes."""
     before = [line for line in outcome.lines[: number - 1] if line.get("log", "main") == "main"]
     untrimmed = [at for at, line in enumerate(before) if line["op"] == "close" and not line.get("broker_style", True)]
     return bool(untrimmed) and any(line["op"].startswith("truncate_") for line in before[: untrimmed[-1]])
@@ -162,7 +162,7 @@ def _not_recovered(number: int, outcome: Outcome) -> bool:
 
 
 def _but_for_producers(number: int, outcome: Outcome) -> bool:
-    """Kafka finds the end all the same, and knows no producers without a snapshot; an index is built anew with them."""
+    """Kafka finds the end all the same, and knows no producers without a snapshot; an index is rebuilt with them."""
     expected, found = _state_at(number, outcome.kafka_results), _state_at(number, outcome.results)
     differs = {name for name in expected if expected[name] != found.get(name)}
     return (
@@ -185,7 +185,7 @@ def _smaller_than_its_header(difference: Difference, outcome: Outcome) -> bool:
 
 
 def _below_its_segment(difference: Difference, outcome: Outcome) -> bool:
-    """A follower's batch lies below the base of the segment that a roll beyond the log's end has opened."""
+    """A follower's batch is below the base of the segment that a roll beyond the log's end has opened."""
     base = -1
     below = False
     for line in outcome.lines:
@@ -220,7 +220,7 @@ def _closed_beside_its_manager(difference: Difference, outcome: Outcome) -> bool
     failed = {result["line"] for result in outcome.kafka_results if result.get("error") == "KafkaStorageException"}
     for number, line in enumerate(outcome.lines, 1):
         has_manager = has_manager or line["op"] == "lm_open"
-        # A switch that fails at the old log's folder closes that log, which the handle goes on to name.
+        # A switch that fails at the old log's directory closes that log, which the handle still names.
         is_closed = line["op"] in ("close", "crash") or (line["op"] == "lm_move" and number in failed)
         if has_manager and is_closed:
             closed.add(line.get("log", "main"))
@@ -244,7 +244,7 @@ def _late_epochs(difference: Difference, outcome: Outcome) -> bool:
 def _file_in_the_way(difference: Difference, outcome: Outcome) -> bool:
     if "(lm_move), field error" in difference.place:
         return "Not a directory" in difference.detail
-    # Kafka's move went on, and failed behind it: what each has left shows later.
+    # Kafka's move continued, and failed later: the leftovers of each show later.
     stopped = {
         result["line"]
         for result in outcome.results

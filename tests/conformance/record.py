@@ -1,4 +1,4 @@
-"""Records what real Kafka answers to scenarios of our own: writes `expected.jsonl` beside their `script.jsonl`.
+"""Records real Kafka's answers to kafkalog's scenarios: writes `expected.jsonl` next to their `script.jsonl`.
 
 python -m tests.conformance.record NAME...        (below tests/conformance/scenarios)
 """
@@ -19,7 +19,7 @@ SCENARIOS = Path(__file__).with_name("scenarios")
 
 
 def prepare(scenario: Path, work_dir: Path) -> None:
-    """The folder in which a scenario begins: empty, or a copy of its `input/`."""
+    """The directory in which a scenario begins: empty, or a copy of its `input/`."""
     if (scenario / "input").exists():
         shutil.copytree(scenario / "input", work_dir)
     else:
@@ -27,7 +27,7 @@ def prepare(scenario: Path, work_dir: Path) -> None:
 
 
 def write_list(scenarios: Sequence[Path], work: Path) -> Path:
-    """Fresh work folders for these scenarios, and the list that both engines' `--many` takes."""
+    """Creates new work directories for these scenarios, and the list that both engines' `--many` reads."""
     rows = []
     for scenario in scenarios:
         prepare(scenario, work / scenario.name)

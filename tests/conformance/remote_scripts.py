@@ -21,8 +21,8 @@ ALL_REMOTE = {**TIERED, "local.retention.bytes": "0"}
 class Rule(NamedTuple):
     name: str
     ops: list[Line]
-    remote: list[str]  # segments, as "first-last", in another state than COPY_SEGMENT_FINISHED with that behind it
-    starts: tuple[int, int]  # of the log, and of what is on the disk
+    remote: list[str]  # segments, as "first-last", in another state than COPY_SEGMENT_FINISHED, with the state after it
+    starts: tuple[int, int]  # the log's, and the local log's
 
 
 def _open(config: Line, **fields: Any) -> Line:

@@ -1,12 +1,12 @@
-"""Runs conformance scripts on kafkalog: the twin of the Java driver in `driver/`.
+"""Runs conformance scripts on kafkalog: the counterpart of the Java driver in `driver/`.
 
     python tests/conformance/replay.py SCRIPT WORKDIR       one script; result lines on standard output
     python tests/conformance/replay.py --many LISTFILE      many; each line is SCRIPT TAB WORKDIR TAB OUT, and may end
                                                             in TAB short or long, the way of ordinary appends
 
-Exit 0 when every script ran to its end, whatever its operations answered; 1 when a script itself was wrong (an
-unknown operation, a batch that was not built as its `raw_hex` says); 2 for wrong usage.  An operation that kafkalog
-has not got yet answers `error: NotImplementedError`, never a guess.
+The exit code is 0 if every script ran to its end, whatever its operations answered.  It is 1 if a script itself was
+wrong (an unknown operation, a batch that differs from its `raw_hex`), and 2 for wrong usage.  An operation that
+kafkalog does not have answers `error: NotImplementedError`, never a guess.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def run_line(session: Session, line: str, result: dict[str, Any]) -> bool:
 
 
 def run_script(lines: Iterable[str], work_dir: Path, out: Callable[[str], None], *, tracebacks: bool = False) -> bool:
-    """A whole script with a clock, a scheduler and handles of its own."""
+    """Runs a whole script with its clock, scheduler and handles."""
     session = Session(work_dir, tracebacks=tracebacks)
     try:
         for number, text in enumerate(lines, 1):
@@ -141,7 +141,7 @@ def run_many(listfile: Path) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Scripts provoke warnings by the hundred; a test that runs some in its own process logs again behind them."""
+    """Scripts provoke warnings by the hundred; a test that runs some in its process logs again after them."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

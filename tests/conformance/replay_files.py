@@ -17,7 +17,7 @@ Result = dict[str, Any]
 
 
 class RuntimeException(Exception):
-    """What Kafka calls a meta.properties that says too little."""
+    """Kafka's error for a meta.properties that lacks a value."""
 
 
 def _with_parent(session: Session, relative: str) -> Path:
@@ -42,7 +42,7 @@ def _truncate(session: Session, op: Op, result: Result) -> None:
     path = session.path(op["file"])
     before = path.stat().st_size
     size = op["size"] if "size" in op else max(0, before - op["drop_bytes"])
-    if size < before:  # a file never grows by being cut, as Java's FileChannel.truncate has it
+    if size < before:  # a truncation never makes a file grow, as with Java's FileChannel.truncate
         os.truncate(path, size)
     result["size"] = path.stat().st_size
 
@@ -71,7 +71,7 @@ def _append(session: Session, op: Op, result: Result) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A file or an empty folder, as Java's Files.delete."""
+    """Removes a file or an empty directory, as Java's Files.delete."""
     if path.is_dir():
         path.rmdir()
     else:
@@ -97,7 +97,7 @@ def _copy(session: Session, op: Op, result: Result) -> None:
     if target.exists():
         return
     if source.is_dir():
-        target.mkdir()  # a folder alone, without what is in it
+        target.mkdir()  # an empty directory, without the content
     else:
         shutil.copyfile(source, target)
 
@@ -113,7 +113,7 @@ def _mtime(session: Session, op: Op, result: Result) -> None:
 
 
 def _read(session: Session, op: Op, result: Result) -> None:
-    """What kafkalog's own readers find in a file of a log directory."""
+    """Reads a file of a log directory with kafkalog's readers."""
     path, kind = session.path(op["file"]), op["kind"]
     try:
         if kind == "offsets":

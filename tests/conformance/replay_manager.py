@@ -1,11 +1,15 @@
 """The operations on a log manager, and cleaner passes, on kafkalog.
 
-Beyond the format, for moves between directories: `lm_future` {topic_partition, dir, max_batches (all)} makes the future
-log in `dir` (as the preferred directory), cuts it where it does not fit the current log, copies batches to it, gives it
-the current log's high watermark and start, and opens it as handle `log`; `lm_move` {topic_partition, dir} does that,
-lets what is due run, and has it take the partition's place, its handle too; `lm_truncate` and `lm_delete` take `future`
-(false).  With the field `cleaner` {dedupe_buffer, load_factor, io_buffer, max_message} `lm_open` gives the manager a
-cleaner, of which `lm_clean` {turns (1)} takes so many turns of a thread that is never started.
+They extend the format, for moves between directories:
+
+- `lm_future` {topic_partition, dir, max_batches (all)} creates the future log in `dir` (as the preferred directory).
+  It truncates the future log if it does not fit the current one, and copies batches to it.  It sets the current log's
+  high watermark and start, and opens the future log as handle `log`.
+- `lm_move` {topic_partition, dir} does the same and runs the tasks that are due.  Then the future log replaces the
+  partition's log and its handle.
+- `lm_truncate` and `lm_delete` accept `future` (false).
+- `lm_open` with the field `cleaner` {dedupe_buffer, load_factor, io_buffer, max_message} gives the manager a cleaner.
+- `lm_clean` {turns (1)} runs so many turns of a cleaner thread that is never started.
 """
 
 from __future__ import annotations
@@ -73,7 +77,7 @@ def _open(session: Session, op: Op, result: Result) -> None:
             scheduler=session.scheduler,
             clock=session.clock,
         )
-    except CorruptCheckpointException as error:  # of a meta.properties that does not parse
+    except CorruptCheckpointException as error:  # a meta.properties that does not parse
         raise RuntimeException(str(error)) from error
     try:
         with mock.patch.object(Jobs, "run", _one_after_another), mock.patch.object(LogCleaner, "startup"):
@@ -104,7 +108,7 @@ _run = Jobs.run
 def _one_after_another(
     own: Jobs, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
 ) -> dict[str, list[Outcome]]:
-    """The directories in turn, as the driver has it: who comes first of several decides the order of the maps."""
+    """The directories one after the other, as in the driver: the order of several decides the order of the maps."""
     return {directory: _run(own, prefix, {directory: of}, threads)[directory] for directory, of in jobs.items()}
 
 
@@ -186,7 +190,7 @@ def _compacted(session: Session) -> list[UnifiedLog]:
 
 
 def _clean_turns(session: Session, op: Op, result: Result) -> None:
-    """What a cleaner's thread does, but for the rest in between."""
+    """Does the work of a cleaner thread, without its pauses."""
     cleaner = _manager(session).cleaner
     if cleaner is None:
         raise IllegalStateException("this manager has no log cleaner")
@@ -223,7 +227,7 @@ def _clean_turns(session: Session, op: Op, result: Result) -> None:
 
 
 def _turn(thread: CleanerThread) -> CleanerStats | None:
-    """What it counted, where it came to the end of a pass."""
+    """The thread's statistics, if it came to the end of a pass."""
     thread.last_stats = None
     thread.clean_filthiest_log()
     return thread.last_stats

@@ -1,4 +1,4 @@
-"""What kafkalog's registry shows, as the driver shows Kafka's (`MetricsOp.java`)."""
+"""kafkalog's registry in the form in which the driver shows Kafka's (`MetricsOp.java`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPES = "Log LogFlushStats BrokerTopicMetrics"
 
 
 def _metrics(session: Session, op: Op, result: dict[str, Any]) -> None:
-    """Gauges by their value, meters and timers by their count; what counted nothing is left out, unless `all`."""
+    """Gauges by their value, meters and timers by their count; zero counts are left out, unless `all`."""
     types = op.get("types", TYPES).split()
     found: dict[str, int | float] = {}
     for name, value in session.metrics.snapshot():

@@ -98,7 +98,7 @@ def _rename_dir(session: Session, op: Op, result: Result) -> None:
 
 
 def input_bytes(op: Op, result: Result) -> bytes:
-    """What the append hands over; where `raw_hex` stands beside `batches`, both must be the same."""
+    """The bytes to append. If an operation has both `raw_hex` and `batches`, both must give the same bytes."""
     raw = bytes.fromhex(op["raw_hex"]) if "raw_hex" in op else None
     if "batches" not in op:
         if raw is None:

@@ -1,12 +1,15 @@
-"""Scripts of RemoteLogManagerMain on kafkalog: a log, a storage in memory, and the RemoteLogManager whose tasks run
-when they are told to.
+"""Scripts of RemoteLogManagerMain on kafkalog: a log, a storage in memory, and the RemoteLogManager, whose tasks run on
+demand.
 
-`run` answers as the Java program does.  `KafkasRemoteLogManager` leaves out what is better here than there: an upload
-that came to no end is removed by the next run, a deletion by the next one, whatever lies before it; a log never starts
-with a segment that is being deleted; retention by size does not count what goes anyhow; and a log that leaves the tier
-forgets up to where it was copied.  A partition that was
-deleted is forgotten here, and copied from its start when it comes back: the Java program tells Kafka's store of it, for
-a broker does not, and goes on behind what it once copied.
+`run` answers as the Java program does.  `KafkasRemoteLogManager` leaves out kafkalog's improvements on Kafka:
+
+- The next run removes an unfinished upload, and finishes a deletion, whatever precedes it.
+- A log never starts with a segment that is being deleted.
+- Retention by size does not count segments that are deleted anyway.
+- A log that leaves the tier forgets how far it was copied.
+
+kafkalog forgets a deleted partition, and copies it from its start when it comes back.  The Java program reports the
+deletion to Kafka's store, because a broker does not, and continues after the copied part.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ _INDEXES = (
 
 
 class MemoryStorage:
-    """MemoryStorage of the driver: a RemoteStorageManager that fails when it is told to."""
+    """MemoryStorage of the driver: a RemoteStorageManager that fails on demand."""
 
     def __init__(self) -> None:
         self.kept: dict[str, tuple[int, bytes, dict[IndexType, bytes]]] = {}
@@ -184,7 +187,8 @@ class MemoryStateLog:
 
 
 class SettledMetadataManager(TopicBasedRemoteLogMetadataManager):
-    """Of segments that begin together those come first that became known first: Kafka's order is that of a hash map."""
+    """If segments begin at the same offset, the one that was known first comes first: Kafka's order is that of a hash
+    map."""
 
     def list_remote_log_segments(
         self, partition: TopicIdPartition, leader_epoch: int | None = None
@@ -198,8 +202,7 @@ class SettledMetadataManager(TopicBasedRemoteLogMetadataManager):
 
 
 class KafkasCopyTask(RLMCopyTask):
-    """What came to no end stays until retention takes it; the log starts with the first segment of any state; nothing
-    is flushed."""
+    """Leaves unfinished copies to retention. The log starts with the first segment of any state; nothing is flushed."""
 
     def _remove_rests(self) -> None: ...
 
@@ -214,7 +217,7 @@ class KafkasCopyTask(RLMCopyTask):
 
 
 class KafkasExpirationTask(RLMExpirationTask):
-    """What was left half deleted stays until its turn comes; what goes by the log's start counts for the size, too."""
+    """Leaves half-deleted segments until their turn comes. Segments below the log's start count for the size, too."""
 
     @staticmethod
     def _counts(each: object, log: object) -> bool:
@@ -230,7 +233,7 @@ class KafkasRemoteLogManager(RemoteLogManager):
     expiration_task_class = KafkasExpirationTask
 
     def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
-        """What a log knows of its copies outlives them."""
+        """Keeps a log's knowledge of its copies after they are deleted."""
         highest = log.highest_offset_in_remote_storage
         super().leave(partition, log)
         log.highest_offset_in_remote_storage = highest

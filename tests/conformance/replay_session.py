@@ -1,4 +1,4 @@
-"""What the operations of one replayed script share: its fields, the work folder, clock, scheduler and handles."""
+"""The state that the operations of one replayed script share: fields, work directory, clock, scheduler and handles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Session:
     clock: ManualClock = field(default_factory=ManualClock)
     logs: dict[str, OpenLog] = field(default_factory=dict)
     manager: LogManager | None = None
-    cleaner_thread: tuple[LogCleaner, CleanerThread] | None = None  # of the manager's cleaner
+    cleaner_thread: tuple[LogCleaner, CleanerThread] | None = None  # the manager's cleaner
 
     def __post_init__(self) -> None:
         self.work_dir = self.work_dir.absolute()
@@ -93,7 +93,7 @@ class Session:
             del self.logs[name]
 
     def drop_handles(self) -> None:
-        """As a crash: files are let go, nothing is flushed or trimmed."""
+        """As a crash: closes files, flushes and trims nothing."""
         self.scheduler.clear()
         if self.manager is not None:
             self.manager.abandon()

@@ -1,8 +1,8 @@
-"""LogCleanerManager beside Kafka's own: random calls, each answer, and both checkpoints byte for byte after each.
+"""LogCleanerManager compared with Kafka's: random calls, each answer, and both checkpoints byte for byte after each.
 
-The calls of a script are made on logs of both, with the same records.  Left out is what one thread cannot do (wait for
-a pass), and what is meant to differ: two lines of one partition (Kafka's next look fails), a line of a log that lies
-elsewhere (kafkalog does not write it).
+The calls of a script go to logs of both, with the same records.  Two kinds of calls are left out.  One thread cannot
+wait for a pass.  And kafkalog differs on purpose for two lines of one partition (Kafka's next check fails) and for a
+line of a log in another directory (kafkalog does not write it).
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_snappy_of_another_size_may_move_a_roll() -> None:
     moved = [appended(1, 117, 0), appended(2, 301, 0, 2, recovery_point=2)]
     assert compare_runs(expected, moved, uses_snappy=True) is None
     assert compare_runs(expected, moved) is not None
-    # What comes before the roll counts, and so does a roll that no size explains.
+    # Operations before the roll are compared, and so is a roll that no size explains.
     assert compare_runs(expected, [appended(1, 117, 0, recovery_point=1), *moved[1:]], uses_snappy=True) is not None
     same_size = [appended(1, 117, 0), appended(2, 293, 0, 2, recovery_point=2)]
     assert compare_runs(expected, same_size, uses_snappy=True) is not None

@@ -1,6 +1,6 @@
 """`kafkalog dump` of internal topics beside Apache Kafka's own kafka-dump-log: the same lines, also for damage.
 
-Kafka's newest released tool is 4.3.1, over its own messages: what 4.4.0 added is judged by `test_messages` alone.
+Kafka's newest released tool is 4.3.1, over its own messages: `test_messages` alone covers the additions of 4.4.0.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.conformance.test_dump_log import tool as tool
 pytestmark = pytest.mark.jvm
 
 Pair = tuple[bytes | None, bytes | None]
-EXAMPLES = 8  # of each version of each record
+EXAMPLES = 8  # for each version of each record
 NEWER_THAN_THE_TOOL = ("UnregisterControllerRecord",)
 NEWER_FIELDS = {"StreamsGroupMetadataValue": ("storedDescriptionTopologyEpoch", "failedDescriptionTopologyEpoch")}
 
@@ -202,7 +202,7 @@ def log_of(folder: Path, pairs: list[Pair]) -> Path:
         for at in range(0, len(pairs), 50):
             rows = [(value, key, (), START_MS + at) for key, value in pairs[at : at + 50]]
             log.append_many(rows)
-        transaction = log.transaction("markers")  # its control records stand between
+        transaction = log.transaction("markers")  # its control records are in between
         with transaction:
             transaction.append(pairs[0][1], key=pairs[0][0], timestamp=START_MS)
     return folder / "internal-0" / "00000000000000000000.log"

@@ -111,7 +111,7 @@ def test_the_same_lines_for_damage(tool: kafka_jars.Driver, folder: Path, tmp_pa
     entries[3] ^= 1
     index.write_bytes(entries)
     assert ours("--files", str(index)) == theirs(tool, "--files", str(index))
-    # Kafka's tool ends with a stack trace at an index entry beyond a cut log, so the log is damaged afterwards.
+    # Kafka's tool ends with a stack trace at an index entry beyond a truncated log, so the log is damaged afterwards.
     path = min(copy.glob("*.log"))
     data = bytearray(path.read_bytes())
     data[90] ^= 1

@@ -73,7 +73,7 @@ def shown(lines: list[str]) -> list[str]:
 
 
 def real(driver: kafka_jars.Driver, lines: list[str]) -> list[str]:
-    """What the real classes show; Scala's come with a broker's class path."""
+    """The output of the real classes; Scala's classes come with a broker's class path."""
     if "AnyRefMap" in lines:
         driver = kafka_jars.Driver(driver.java, os.pathsep.join([driver.classpath, kraft.classpath().classpath]))
     done = subprocess.run(

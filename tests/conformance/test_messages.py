@@ -1,4 +1,4 @@
-"""Records of internal topics beside Kafka 4.4.0's generated classes: the same bytes, JSON and refusals."""
+"""Records of internal topics compared with Kafka 4.4.0's generated classes: the same bytes, JSON and refusals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_same_bytes(kafka: messages.Kafka, frame: str, schema: Schema, versi
 def test_the_same_refusals(
     kafka: messages.Kafka, frame: str, schema: Schema, version: int, data: st.DataObject
 ) -> None:
-    """Bytes cut short, changed or made up, and versions too new: both read the same, or both say the same."""
+    """Bytes truncated, changed or made up, and too new versions: both read the same, or both report the same."""
     body = bytearray(schema.encode(data.draw(messages.values_of(schema.type, version)), version))
     for _ in range(data.draw(st.integers(0, 2))):
         if body:
@@ -68,13 +68,13 @@ def test_the_same_refusals(
             body[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
     cut = data.draw(st.integers(0, len(body)) | st.just(len(body)))
     hostile = bytes(body[:cut]) + data.draw(st.just(b"") | st.binary(max_size=8) | st.just(b"\xff" * 6))
-    if frame == "metadata" or schema.name in MEMBER_PROTOCOL:  # the others are asked for their version first
+    if frame == "metadata" or schema.name in MEMBER_PROTOCOL:  # the version of the others is checked first
         version += data.draw(st.just(0) | st.integers(0, 3))
     theirs = kafka.decode(schema, version, hostile)
     ours = outcome(schema, version, hostile)
     if isinstance(ours, MessageException):
         assert "error" in theirs, (ours, theirs)
-        if "newLimit" not in str(theirs["error"]):  # of bytes that Kafka does not copy; the tool shows none of these
+        if "newLimit" not in str(theirs["error"]):  # Kafka does not copy these bytes; the tool shows none of them
             assert ours.kafka_text == theirs["error"]
         assert ours.position is not None
         assert 0 <= ours.position <= len(hostile)
@@ -94,7 +94,7 @@ def outcome(schema: Schema, version: int, data: bytes) -> tuple[Values, int] | M
 
 
 def test_limits(kafka: messages.Kafka) -> None:
-    """What 4.4.0 refuses although the bytes are there."""
+    """Input that Kafka 4.4.0 refuses although the bytes exist."""
     schemas = {schema.name: schema for _, schema, _ in CASES}
     legacy, member = schemas["GroupMetadataValue"], schemas["ConsumerGroupRegularExpressionValue"]
     head = bytes(2) + bytes(4) + b"\xff\xff\xff\xff"

@@ -1,4 +1,4 @@
-"""The names of our metrics beside those of Kafka's own registry, and our arithmetic beside that of its library.
+"""The names of kafkalog's metrics compared with those of Kafka's registry, and the arithmetic with that of its library.
 
 The scenario `metrics` compares what the metrics of logs show.
 """
@@ -18,11 +18,11 @@ from tests.conformance.compare import load_results
 
 pytestmark = pytest.mark.jvm
 
-ODD_DIR = 'log dir "a", *b?=1'  # what JMX quotes, and what it escapes inside of quotes
+ODD_DIR = 'log dir "a", *b?=1'  # needs quotes in JMX, and escapes inside the quotes
 
 
 def results(driver: kafka_jars.Driver, work: Path, operations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What Kafka answers."""
+    """Kafka's answers."""
     script = work / "script.jsonl"
     script.write_text("".join(json.dumps(operation) + "\n" for operation in operations))
     (work / "list").write_text(f"{script}\t{work / 'kafka'}\t{work / 'kafka.out'}\n")
@@ -42,7 +42,7 @@ def test_every_name_of_ours_is_one_of_kafkas(kafka_driver: kafka_jars.Driver, tm
     ours = json.loads(lines[-1])["result"]
     assert len(ours) == 5 + 1 + 5 + 1  # gauges of the log, the timer, meters of all topics and of this one
     assert set(ours) <= set(theirs)
-    # Of what a log shows nothing is missing; of what a broker counts only what the log marks is here.
+    # A log's metrics are complete; the broker's are limited to those that the log marks.
     rest = {name.removesuffix(",topic=named.by-kafka_1") for name in set(theirs) - set(ours)}
     assert all(name.startswith("kafka.server:type=BrokerTopicMetrics,name=") for name in rest), rest
 

@@ -1,4 +1,4 @@
-"""The names of differences on purpose know theirs, and nothing beside it."""
+"""The rules for intended differences match them, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""RemoteLogManager beside Kafka 4.4.0's own: the same segments in the tier and on the disk after every step.
+"""RemoteLogManager compared with Kafka 4.4.0's: the same segments in the tier and on the disk after every step.
 
 A script runs on Kafka's classes (RemoteLogManagerMain of the driver: a real log, its copy, expiration and follower
 tasks) and on ours, both over a storage in memory.  Compared after every step: offsets and local segments, what is known
 of each remote segment, digests of the files that were copied, counters; and the answers to ListOffsets, fetches and
 aborted transactions.
 
-What is better here is left out of what is compared: `replay_remote.Kafkas...` do without it.  Three more things differ.
-Kafka counts a deletion once for each epoch of a segment.  Behind a cut it believes transaction indexes of the history
-that was given up.  And where the cut went below what is on the disk it refuses, or finds empty, an offset inside a
-segment of that history whose records it gives to who reads on from those before.
+The comparison leaves out kafkalog's improvements: `replay_remote.Kafkas...` work without them.  Three more things
+differ.  Kafka counts a deletion once for each epoch of a segment.  After a truncation it still uses transaction indexes
+of the abandoned history.  If the truncation went below the local log, Kafka refuses an offset inside a segment of that
+history, or finds nothing there.  It still returns these records to a reader that comes from the ones before.
 
 `KAFKALOG_FUZZ_COUNT` says how many random scripts are tried.
 """
@@ -35,7 +35,7 @@ SETTINGS = {"remote.log.metadata.custom.metadata.max.bytes": "16"}
 Line = dict[str, Any]
 # Kafka deletes a segment once for each epoch that it has there, and takes its bytes off again each time.
 NOT_COMPARED = ("delete_requests", "failed_delete_requests", "delete_lag_bytes", "delete_lag_segments")
-MAX_TIMESTAMP = 5  # of a segment's row
+MAX_TIMESTAMP = 5  # position of the maximum timestamp in a segment's row
 LATEST = 1 << 40  # no script's clock comes so far
 
 
@@ -55,9 +55,9 @@ def difference(kafka: messages.Kafka, script: Line, folder: Path) -> str | None:
     for number, (op, their, our) in enumerate(zip(script["ops"], theirs, ours, strict=True)):
         was_cut = was_cut or op["op"] == "truncate_to"
         if was_cut and op["op"] == "aborted":
-            continue  # Kafka believes transaction indexes of the history that was cut off
+            continue  # Kafka still uses transaction indexes of the truncated history
         if was_cut and op["op"] == "fetch" and "read" not in their:
-            continue  # records of that history, which both read on to, or a gap where its batch was cut
+            continue  # records of that history, to which both read on, or a gap where its batch was truncated
         for answer in (their, our):
             settle(answer)
         if their != our:

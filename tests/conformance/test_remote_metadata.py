@@ -1,9 +1,9 @@
-"""Metadata of remote segments beside Kafka 4.4.0's own classes: the same answers, bytes, texts and refusals.
+"""Metadata of remote segments compared with Kafka 4.4.0's classes: the same answers, bytes, texts and refusals.
 
 A script is drawn at random: uploads that overlap, begin again or fail, deletions, and events that do not fit.  It runs
-on Kafka's RemoteLogMetadataCache (RemoteCacheMain of the driver) and on ours, then both are asked about every epoch at
-every offset where an answer can change.  Kafka keeps segments in hash maps: where it promises no order, none is
-compared.  Kafka has no `take`; its protected methods, which the cache of a snapshot calls, are beside ours.
+on Kafka's RemoteLogMetadataCache (RemoteCacheMain of the driver) and on kafkalog's, then both answer for every epoch at
+every offset where an answer can change.  Kafka keeps segments in hash maps: if it promises no order, none is compared.
+Kafka has no `take`; its protected methods, which the cache of a snapshot calls, are beside ours.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def test_the_same_bytes(kafka: messages.Kafka, kind: str, data: st.DataObject) -
 @RANDOM
 @given(data=st.data())
 def test_the_same_refusals(kafka: messages.Kafka, kind: str, data: st.DataObject) -> None:
-    """Kafka's bytes cut short, changed or made up: both read the same, or both say the same."""
+    """Kafka's bytes truncated, changed or made up: both read the same, or both report the same."""
     metadata = data.draw(METADATA[kind])
     body = bytearray.fromhex(ask(kafka, {"op": "serialize", "metadata": metadata_json(metadata)})[0]["bytes"])
     for _ in range(data.draw(st.integers(0, 2))):
@@ -400,7 +400,7 @@ def outcome(value: bytes) -> RemoteLogMetadata | records.MessageException:
 
 
 def test_refused_frames(kafka: messages.Kafka) -> None:
-    """What stands before the struct, and behind it: no number but Kafka's own is taken for one."""
+    """Refuses any wrong number before or after the struct."""
     partition = PARTITIONS[0]
     deleted = RemotePartitionDeleteMetadata(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED, 1, 2)
     body = bytes.fromhex(ask(kafka, {"op": "serialize", "metadata": metadata_json(deleted)})[0]["bytes"])[3:]
@@ -437,7 +437,7 @@ def test_unknown_states(kafka: messages.Kafka, kind: str, state: int) -> None:
         "snapshot": RemoteLogSegmentMetadataSnapshot(segment_id.id, 0, 0, 0, 0, 0, 0, ((0, 0),), COPY_SEGMENT_STARTED),
     }
     written = bytearray.fromhex(ask(kafka, {"op": "serialize", "metadata": metadata_json(fields[kind])})[0]["bytes"])
-    assert written[-2] == 0  # the state; behind it is the count of tagged fields
+    assert written[-2] == 0  # the state; the count of tagged fields follows it
     written[-2] = state & 0xFF
     compare_reading(kafka, bytes(written))
 

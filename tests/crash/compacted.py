@@ -1,13 +1,13 @@
-"""Compacted partitions below a LogManager, with a story of what was written: for crashes, faults and kills.
+"""Compacted partitions under a LogManager, with an account of what was written: for crashes, faults and kills.
 
-`Tale` says what a start may find of a partition: which of its lives, how far, and, for an end that it may have, the
-value of each key.  What was cut off may be there again after a power loss until something behind the cut was flushed,
-as in Kafka: such a past is told, too.  `House.turn` is one turn of a cleaner, in the caller's thread, with a map so
-small that a pass takes several.  `Tale.judge` asks of each partition
+`Tale` says what a start may find of a partition: which of its lives, how far, and, for each possible end, the value of
+each key.  After a power loss a record that was truncated may exist again until something after the truncation was
+flushed, as in Kafka: `Tale` keeps this past too.  `House.turn` is one run of a cleaner in the caller's thread, with a
+map so small that a pass takes several runs.  `Tale.judge` checks each partition:
 
-    rows        each was written at its offset, in this life; offsets grow
-    state       the last committed value of each key is what the records up to the end make of it
-    checkpoint  below the line that counts each key is there once: what a pass has to do is never passed over
+    rows        each row was written at its offset, in this life; offsets grow
+    state       the last committed value of each key is the one that the records up to the end imply
+    checkpoint  below the checkpointed offset each key exists once: no work that a pass still has to do is skipped
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMPACTED = {
     "max.message.bytes": "10000", "segment.jitter.ms": "0", "file.delete.delay.ms": "60000", "retention.ms": "-1",
 }  # fmt: skip
 NOBODY = replace(CleanerConfig.for_tests(), num_threads=0)
-# Of the turns: room for 27 keys, and for a few batches.
+# The cleaner of a turn has room for 27 keys and for a few batches.
 TURNS = CleanerConfig(1, 24 * 30, 0.9, 600, 10_000)
 SETTINGS = ManagerSettings(
     LogConfig.from_props(None, COMPACTED),
@@ -53,7 +53,7 @@ Row = tuple[int, str | None, str | None]
 
 
 class Ended(NamedTuple):
-    """A transaction: where its marker is, and what it says; -1 while there is none."""
+    """A transaction: the offset of its marker, and the marker's kind; -1 if there is none yet."""
 
     marker: int = -1
     commit: bool = False
@@ -75,10 +75,10 @@ class Life:
     start_asked: int = 0
     start_kept: int = 0
     disks: set[int] = field(default_factory=set)
-    past: Life | None = None  # before a cut, while it may be there again
-    past_ends: int = 0  # what is flushed behind this offset has overwritten it
+    past: Life | None = None  # before a truncation, while it may exist again
+    past_ends: int = 0  # a flush up to this offset has overwritten the past
     is_cut: bool = False
-    is_going: bool = False  # it is being cut, and may end anywhere
+    is_going: bool = False  # it is being truncated, and may end anywhere
     bounds: dict[str | None, int] = field(default_factory=dict)  # by key: below it, a pass may have dropped all of it
 
     def state(self, start: int, end: int) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Life:
         return latest((offset, key, value) for offset, key, value in self.committed(start, end))
 
     def may_be(self, key: str | None, start: int, end: int) -> set[str | None]:
-        """After a power loss, which may take any part of what was not flushed: what the last value of a key may be."""
+        """The possible last values of a key after a power loss, which may lose any part of the unflushed records."""
         rows = [row for row in self.committed(start, end) if row[1] == key]
         sure = [row for row in rows if row[0] < self.flushed]
         is_sure = bool(sure) and sure[-1][0] >= self.bounds.get(key, 0)
@@ -117,7 +117,7 @@ class Life:
 
 
 class Tale:
-    """What was promised up to a point."""
+    """The promises made up to a point."""
 
     def __init__(self) -> None:
         self.lives: dict[str, list[Life]] = {}
@@ -128,7 +128,7 @@ class Tale:
         getattr(self, f"_{what}")(self.lives.setdefault(partition, []), label == "end", *rest)
 
     def _turns(self, lives: list[Life], done: bool) -> None:
-        """Of which nothing is promised but what the records say."""
+        """Adds no promise: the records already imply the result of a cleaner's turn."""
 
     def _make(self, lives: list[Life], done: bool, disk: int) -> None:
         if done:
@@ -160,7 +160,7 @@ class Tale:
     def _move(self, lives: list[Life], done: bool, disk: int) -> None:
         life = lives[-1]
         life.disks = {disk} if done else life.disks | {disk}
-        if done:  # what a move has copied, it has flushed
+        if done:  # a move flushes what it copies
             self._flush(lives, True)
             life.past = None
 
@@ -231,7 +231,7 @@ class Tale:
 
 
 def judge_log(log: UnifiedLog, life: Life, process_only: bool) -> None:
-    """The log holds a life: its rows, as far as they were promised, and the state of its keys."""
+    """Checks that the log holds a life: its rows, as far as they were promised, and the state of its keys."""
     name, end, start = log.topic_partition, log.log_end_offset, log.log_start_offset
     low = life.acknowledged if process_only else life.flushed
     if low > start or process_only:
@@ -261,7 +261,7 @@ def judge_log(log: UnifiedLog, life: Life, process_only: bool) -> None:
 
 
 def committed(log: UnifiedLog) -> list[Row]:
-    """What a reader of committed records sees."""
+    """The records that a reader of committed records sees."""
     start, end = log.log_start_offset, log.log_end_offset
     aborted = log.collect_aborted_transactions(start, end)
     hidden: set[int] = set(range(log.last_stable_offset, end))
@@ -276,14 +276,14 @@ def committed(log: UnifiedLog) -> list[Row]:
 
 
 def judge_checkpoint(manager: LogManager, log: UnifiedLog) -> None:
-    """Below the line that counts each key is there once."""
+    """Checks that each key exists once below the checkpointed offset."""
     line = (manager.directories.read_cleaner_offsets(log.parent_dir) or {}).get(log.topic_partition, 0)
     clean = [key for offset, key, _ in rows(log) if log.log_start_offset <= offset < line]
     assert len(clean) == len(set(clean)), f"{log.topic_partition} is no cleaner than this below {line}: {rows(log)}"
 
 
 class House(managed.House):
-    """Managers of the same directories, whose cleaner is called by hand."""
+    """Managers of the same directories; the test runs their cleaner by hand."""
 
     def __init__(self, root: str | os.PathLike[str], files: Files = FAST, settings: ManagerSettings = SETTINGS) -> None:
         super().__init__(root, files, settings)
@@ -303,7 +303,7 @@ class House(managed.House):
             log.append_as_leader(keyed(*told, codec=codec, producer=producer, ts=self.clock.milliseconds()), 0)
 
     def transaction(self, partition: str, *pairs: Pair, commit: bool, codec: int = 0) -> None:
-        """One of a producer of its own, with its marker."""
+        """Writes a transaction of a separate producer, with its marker."""
         self.transactions += 1
         of = self.transactions
         self.add(partition, *pairs, of=of, codec=codec)
@@ -317,7 +317,7 @@ class House(managed.House):
             log.append_as_leader(data, 0, AppendOrigin.COORDINATOR, transaction_version=0)
 
     def fill(self, partition: str, rounds: int = 3, *, keys: int = 4) -> None:
-        """Superseded keys, deletes, transactions of both kinds, batches that are compressed anew."""
+        """Writes superseded keys, deletes, transactions of both kinds, and batches that a pass compresses again."""
         for number in range(rounds):
             self.add(partition, *((f"k{key}", "1" * 15) for key in range(keys)))
             self.add(partition, ("x", f"{number}" * 10), (f"gone{number % 2}", "there"), codec=(0, 4)[number % 2])
@@ -366,7 +366,8 @@ def _split(partition: str) -> tuple[str, int]:
 
 
 def check_start(root: str | Path, tale: Tale, *, process_only: bool = True, torn: str = "?") -> None:
-    """Start, judge; clean, until deletes are gone, too; move, write and clean on; end, start and judge again.
+    """Starts and checks; cleans until deletes are dropped, too; moves, writes and cleans again; ends, starts and checks
+    again.
 
     `torn`: files of that name may stay as they are where nobody writes them.
     """
@@ -404,7 +405,7 @@ def check_start(root: str | Path, tale: Tale, *, process_only: bool = True, torn
 
 
 def begin_anew(house: House, tale: Tale, before: dict[str, dict[str, str]]) -> None:
-    """What was deleted is made again where it lay, and nothing of that is clean."""
+    """Recreates deleted partitions in the directory where they were; the new logs are never clean."""
     for partition, lives in tale.lives.items():
         if house.manager.get_log(partition) is None:
             where = house.dirs[max(lives[-1].disks)]
@@ -421,7 +422,7 @@ def go_on(house: House, before: dict[str, dict[str, str]]) -> None:
     for partition in before:
         log = house.log(partition)
         if log.last_stable_offset < log.log_end_offset:
-            continue  # what a transaction had begun stays undecided
+            continue  # the open transaction stays undecided
         log = manager.move(partition, house.dirs[(int(log.parent_dir[-1]) + 1) % DISKS])
         end = log.log_end_offset
         log.append_as_leader(keyed(("k0", f"{end}.after"), ("deleted", "x"), ts=house.clock.milliseconds()), 0)

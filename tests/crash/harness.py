@@ -1,17 +1,22 @@
 """Every state in which a crash can leave the disk, one after the other.
 
-A workload runs once on `RecordingFiles` and marks what it promised: `files.mark(APPENDED, item)` before an append
-starts, `files.mark(ACKNOWLEDGED, item)` once it returned, `files.mark(FLUSHED, item)` once everything up to the item
-was synced.  `crash_states` then goes through the recording and offers, after each step, what each kind of crash leaves;
-`check_crashes` puts each on the real disk, reopens it and asks the oracle:
+A workload runs once on `RecordingFiles` and marks its promises: `files.mark(APPENDED, item)` before an append starts,
+`files.mark(ACKNOWLEDGED, item)` once it returned, `files.mark(FLUSHED, item)` once everything up to the item was
+synced.  `crash_states` then goes through the recording and yields, after each step, the states that each kind of crash
+leaves.  `check_crashes` writes each state to the real disk, reopens it and asks the oracle:
 
-    flushed <= recovered <= appended, as prefixes       (and acknowledged <= recovered where only the process died)
+    flushed <= recovered <= appended, as prefixes       (and acknowledged <= recovered if only the process died)
 
-Kinds: `kill` (the process died: all that was written is there), `torn` (it died within a write), `power` (nothing
-unsynced is there), `shuffled` (any part of what was not synced is there), `headless` (power was lost within a write:
-its first sector is missing, or no more of it than a batch's base offset, which no CRC covers; the rest is there, and
-all that was written before).  Failing disks go by `each_fault`, real
-processes by `run_and_kill`.
+Kinds of crashes:
+
+- `kill`: the process died; everything that was written exists.
+- `torn`: the process died within a write.
+- `power`: nothing unsynced exists.
+- `shuffled`: any part of the unsynced writes exists.
+- `headless`: power was lost within a write.  Its first sector is missing, or at least a batch's base offset, which no
+  CRC covers.  The rest of the write exists, and everything that was written before it.
+
+`each_fault` covers failing disks, `run_and_kill` real processes.
 """
 
 from __future__ import annotations
@@ -38,16 +43,16 @@ from tests.sampling import sampled, share
 
 APPENDED, ACKNOWLEDGED, FLUSHED = "appended", "acknowledged", "flushed"
 KINDS = ("kill", "torn", "power", "shuffled", "headless")
-HEAD_BYTES = 8  # a base offset: where a sector ends behind it, the rest of the batch may come through without it
+HEAD_BYTES = 8  # a base offset: if a sector ends after it, the rest of the batch may be written without it
 
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
-    """One state.  `materialise` works only until the next one is asked for."""
+    """One state.  `materialise` works only until the iterator advances."""
 
     kind: str
     op_count: int  # steps that took effect, a torn write not counted
-    seed: int  # of a shuffled state; of a torn one the bytes that were written, of a headless one those that were not
+    seed: int  # for `torn` the number of bytes written, for `headless` of bytes not written
     last: Op | None
     names_follow_sync: bool
     _disk: Disk = field(repr=False, compare=False)
@@ -133,7 +138,7 @@ def crash_states(
 
 
 def torn_cuts(size: int, step: int, edge: int) -> list[int]:
-    """After how many bytes a write of `size` bytes is cut."""
+    """The numbers of bytes after which a write of `size` bytes is torn."""
     cuts = set(range(step, size, step))
     cuts.update(range(1, min(edge + 1, size)))
     cuts.update(range(max(1, size - edge), size))
@@ -153,7 +158,7 @@ def is_unsynced(disk: Disk) -> bool:
 
 @dataclass(slots=True)
 class Promises:
-    """What a workload had promised when it was stopped."""
+    """The promises that a workload had made when it was stopped."""
 
     appended: list[Any]
     acknowledged: list[Any]
@@ -161,7 +166,7 @@ class Promises:
 
     @property
     def flushed_items(self) -> list[Any]:
-        """What was appended up to and including the flushed item."""
+        """The items appended up to and including the flushed item."""
         if self.flushed is None:
             return []
         return self.appended[: self.appended.index(self.flushed) + 1]
@@ -330,7 +335,7 @@ def run_and_kill(program: str, args: Sequence[str], *, after_lines: int, timeout
                 raise AssertionError(f"the writer ended by itself: {process.stderr.read()[-2000:]}")
             lines.append(line.rstrip("\n"))
         process.send_signal(signal.SIGKILL)
-        # What it printed before it died was promised as well; a torn last line was not.
+        # Lines printed before its death are promises as well; a torn last line is not.
         rest = process.stdout.read()
         lines += rest.split("\n")[:-1]
         process.wait(timeout_s)

@@ -1,8 +1,8 @@
-"""A LogManager of three directories below one root, with a story of what it promised: for crashes, faults and kills.
+"""A LogManager of three directories below one root, with an account of its promises: for crashes, faults and kills.
 
-`Story` says what a start may find.  Of a partition: which of its lives (made, deleted, made again), which records of
-that one, from where on, in which directories; of a topic: which overrides.  A step that was begun may have happened or
-not.  Values carry partition, life and number, so that nothing can be taken for something else.
+`Story` says what a start may find.  For a partition: which of its lives (created, deleted, created again), which
+records of that life, from which offset, and in which directories.  For a topic: which overrides.  A step that was begun
+may have happened or not.  Values carry partition, life and number, so that nothing can be taken for something else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Life:
     deleted: bool = False
     start_asked: int = 0  # delete_records
     start_kept: int = 0  # and checkpointed
-    disks: set[int] = field(default_factory=set)  # where it may be
+    disks: set[int] = field(default_factory=set)  # possible places
 
     @property
     def shown(self) -> str:
@@ -55,10 +55,10 @@ class Life:
 
 @dataclass
 class Story:
-    """What was promised up to a point."""
+    """The promises made up to a point."""
 
     lives: dict[str, list[Life]] = field(default_factory=dict)
-    configs: dict[str, list[dict[str, str]]] = field(default_factory=dict)  # of a topic: what it may be, newest last
+    configs: dict[str, list[dict[str, str]]] = field(default_factory=dict)  # by topic: possible overrides, newest last
 
     def told(self, label: str, value: object) -> None:
         """One mark: `what` of "begin" or "end", and its arguments."""
@@ -87,7 +87,7 @@ class Story:
             life.flushed = life.acknowledged
         elif what == "move":
             life.disks = {rest[0]} if done else life.disks | {rest[0]}
-            if done:  # what a move has copied, it has flushed
+            if done:  # a move flushes what it copies
                 life.flushed = max(life.flushed, life.acknowledged)
         elif what == "delete":
             life.deleting, life.deleted = True, done
@@ -119,7 +119,7 @@ class Story:
         last = lives[-1]
         if log is None:
             gone = last.deleting or not last.made
-            # Its folder may be that of the life before it, which is being deleted.
+            # Its directory may be that of the previous life, which is being deleted.
             assert gone, f"{partition} is gone: {last.shown}"
             return
         found = contents(log)
@@ -167,7 +167,7 @@ def contents(log: UnifiedLog) -> list[tuple[int, bytes]]:
 
 
 def folders_of(root: str | os.PathLike[str], partition: str) -> list[str]:
-    """The folders of a partition that are no copies in the making, deleted or stray."""
+    """The directories of a partition, without unfinished copies, deleted ones and strays."""
     return [
         os.path.join(root, disk, partition)
         for disk in sorted(os.listdir(root))
@@ -209,7 +209,7 @@ class House:
         return manager
 
     def die(self) -> None:
-        """Nothing is written any more; what was open is let go."""
+        """Closes everything and writes nothing more."""
         self.scheduler.clear()
         if self._manager is not None:
             self._manager.abandon()
@@ -219,7 +219,7 @@ class House:
         self.manager.shutdown()
 
     def mark(self, label: str, value: tuple[object, ...]) -> None:
-        """The story goes on; a recording writes it down."""
+        """Continues the story and records the mark."""
         self.story.told(label, value)
         told = getattr(self.files, "mark", None)
         if told is not None:
@@ -252,7 +252,7 @@ class House:
 
     def flush(self, partition: str) -> None:
         with self.telling("flush", partition):
-            self.scheduler.tick()  # what a roll left
+            self.scheduler.tick()  # the flush that a roll scheduled
             self.log(partition).flush(True)
 
     def move(self, partition: str, disk: int) -> None:
@@ -299,7 +299,7 @@ def check_start(
             log = manager.move(partition, house.dirs[where])
             log.append_as_leader(batch(1, value=b"after"), 0)
             before[partition].append((end, b"after"))
-        house.later(120_000)  # what was deleted goes
+        house.later(120_000)  # deletes the renamed directories
         assert not [name for each in house.dirs for name in os.listdir(each) if name.endswith(names.DELETE_DIR_SUFFIX)]
         assert not [name for each in house.dirs for name in os.listdir(each) if name.endswith(names.MOVE_FILE_SUFFIX)]
         house.shut_down()
@@ -312,7 +312,7 @@ def check_start(
 
 
 def visit_copies(root: str) -> None:
-    """Somebody opens and closes another partition beside the copy of a move that was cut short, before the start."""
+    """Opens and closes another partition next to the interrupted copy of a move, before the start."""
     for disk in sorted(os.listdir(root)):
         place = os.path.join(root, disk)
         if any(name.endswith(names.FUTURE_DIR_SUFFIX) for name in os.listdir(place)):

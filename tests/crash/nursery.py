@@ -1,7 +1,7 @@
 """Real writing processes to be killed: imports once, then forks a writer for each line on its standard input.
 
-A line is `log_dir fifo seed threads durability`.  The writer opens the partition and appends for ever, rolls, flushes
-at known points, and tells through the pipe what it was promised, a line each: `A offset key` for an acknowledged
+A line is `log_dir fifo seed threads durability`. The writer opens the partition, appends forever, rolls,
+and flushes at known points.  It reports each promise through the pipe as one line: `A offset key` for an acknowledged
 record, `F offset` when everything below was flushed.  The nursery answers with the writer's process id.
 """
 

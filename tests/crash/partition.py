@@ -1,15 +1,15 @@
-"""A partition that is crashed: what drives it, what it promised at each step, and the oracle over what was recovered.
+"""A partition that is crashed: a driver, its promises at each step, and the oracle for what was recovered.
 
-`Driver` works on one UnifiedLog as a one-partition manager would (checkpoints, clean marker, tasks by hand) and writes
-down, for each operation, the log before and after it.  `Oracle` takes a crash state of the recording and says what a
+`Driver` works on one UnifiedLog as a one-partition manager would (checkpoints, clean marker, tasks by hand).  For each
+operation it records the log before and after it.  `Oracle` takes a crash state of the recording and says what a
 reopened log may hold:
 
-- the process died: exactly the log, or for the operation in progress anything between before and after;
-- power was lost: at least what was flushed, at most what was appended, as prefixes; a truncation or retention has
-  happened or not (but a finished truncation has happened); what was recovered once and served is there again.
+- If the process died: exactly the log, or for the operation in progress anything between before and after.
+- If power was lost: at least the flushed records and at most the appended ones, as prefixes.  A truncation or retention
+  has happened or not (but a finished truncation has happened).  Records that were once recovered and served remain.
 
-Every index, the epochs, the producers and the aborted transactions of what was recovered are worked out from its
-batches, by code of this file alone, and compared.
+This file alone computes every index, the epochs, the producers and the aborted transactions of the recovered log from
+its batches, and compares them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def parse(data: bytes, *, first: int | None = None, epoch: int | None = None) ->
 
 
 def content_of(segments: Iterable[LogSegment]) -> list[Batch]:
-    """What lies in the segments' .log files."""
+    """The batches in the segments' .log files."""
     return [batch for segment in segments for batch in parse(segment.log.read(0, segment.size))]
 
 
@@ -155,7 +155,7 @@ class Host:
         self.marker.write()
 
     def die(self) -> None:
-        """The process is gone: handles close, nothing is written, tasks are lost."""
+        """Ends the process: handles close, nothing is written, tasks are lost."""
         if self.log is not None:
             self.log.local_log.segments.close_quietly()
         self.scheduler.clear()
@@ -172,7 +172,7 @@ class Step:
     end: int = -1
     after: list[Batch] | None = None
     flushed: int = -1  # batches below this offset are safe from power loss once this is done
-    log_start: int = 0  # afterwards; what lies below may be there or not
+    log_start: int = 0  # afterwards; records below may exist or not
 
 
 class Driver:
@@ -320,7 +320,7 @@ class Driver:
             self.host.scheduler.clear()
 
     def reopen(self, *, die: bool = False) -> None:
-        """Open again; what an open shows is served, so it is promised as if it were flushed."""
+        """Opens again. Records that an open shows are served, so they are promised as if they were flushed."""
         if die:
             self.host.die()
         with self.step("reopen", "other") as step:
@@ -328,7 +328,7 @@ class Driver:
             step.flushed = self.log.log_end_offset
         found, start = content_of(self.log.log_segments()), self.log.log_start_offset
         assert [one for one in found if one.last >= start] == [one for one in self.content if one.last >= start]
-        # Where a cut within a batch put the end below the log start, a load drops all, as Kafka's does.
+        # If a truncation within a batch puts the end below the log start, a load drops all records, as Kafka's does.
         self.content = found
 
 
@@ -407,7 +407,7 @@ def _brief(batches: Sequence[Batch]) -> str:
 
 
 class Oracle:
-    """What a driver's recording allows after each crash."""
+    """The states that a driver's recording allows after each crash."""
 
     def __init__(self, driver: Driver) -> None:
         self.steps = driver.steps
@@ -422,7 +422,7 @@ class Oracle:
             content = done[-1].after if done else []
             assert content is not None
             return _between(content, running, content[-1].last + 1 if content else 0, log_start)
-        span: list[Batch] = []  # what may be there, also deleted beginnings
+        span: list[Batch] = []  # batches that may exist, deleted beginnings too
         start_most = flushed = 0
         for step in done:
             assert step.after is not None
@@ -476,7 +476,7 @@ class Oracle:
 
 
 def _between(span: list[Batch], running: Step | None, flushed: int, log_start: int, start_most: int = 0) -> Allowed:
-    """What is allowed while `running` is in progress on `span`."""
+    """The states that are allowed while `running` is in progress on `span`."""
     end_least = sum(batch.last < flushed for batch in span)
     allowed = Allowed(span, max(start_most, sum(batch.last < log_start for batch in span)), end_least)
     if running is not None and running.after is None and running.kind == "cut_start":
@@ -498,7 +498,7 @@ def _between(span: list[Batch], running: Step | None, flushed: int, log_start: i
 
 
 def differing(one: dict[str, bytes], other: dict[str, bytes], without: str | None = None) -> str:
-    """Which files differ, and how.  What was preallocated is logically empty; an open after a crash cuts it off."""
+    """Which files differ, and how.  Preallocated bytes are logically empty; an open after a crash truncates them."""
     names = []
     for name in sorted(one.keys() | other.keys()):
         data, others = one.get(name), other.get(name)
@@ -512,7 +512,7 @@ def differing(one: dict[str, bytes], other: dict[str, bytes], without: str | Non
 
 
 class Reopened:
-    """A directory after a crash, opened as a manager would and let go of as a crash would."""
+    """A directory after a crash, opened as a manager would and released as a crash would."""
 
     def __init__(
         self, place: str, overrides: dict[str, str] | None = None, *, files: Files | None = None, keep: bool = False
@@ -527,7 +527,7 @@ class Reopened:
         assert not host.scheduler.errors, host.scheduler.errors
         self.log = log
         segments = log.log_segments()
-        # What lies wholly below the log start nobody reads, and retention takes it: it may be anything.
+        # Segments wholly below the log start may hold anything: nobody reads them, and retention deletes them.
         while len(segments) > 1 and segments[1].base_offset <= log.log_start_offset:
             del segments[0]
         self.segments = segments
@@ -555,7 +555,7 @@ class Reopened:
         assert (again.bases, again.log_start, again.end) == (self.bases, self.log_start, self.end)
         again.check()
         if self.clean:
-            return  # now without the marker: indexes and snapshots are made anew, and not at the same places
+            return  # now without the marker: indexes and snapshots are rebuilt, with entries at other places
         assert again.indexes == self.indexes
         # An empty log forgets its epochs and producers with the second open, as in Kafka.
         empty = not any(batch.last >= self.log_start for batch in self.content)
@@ -627,7 +627,7 @@ class Reopened:
                 continue
             epoch, sequence, open_at = expected.get(batch.producer_id, (-1, -1, None))
             if batch.control is not None:
-                # An end under a later epoch, which fences, has the producer begin its sequences anew.
+                # An end under a later epoch, which fences, makes the producer restart its sequences.
                 left = sequence if batch.producer_epoch == epoch else -1
                 expected[batch.producer_id] = (batch.producer_epoch, left, None)
                 continue

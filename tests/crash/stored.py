@@ -1,8 +1,8 @@
-"""A store of two directories, with a story of what was promised of its topics: for crashes, faults and kills.
+"""A store of two directories, with an account of the promises about its topics: for crashes, faults and kills.
 
-`Story` says of each topic which states a start may find: how many partitions, which settings, which id, or that there
-is none; a step that was begun may have happened or not, and never in part.  Records carry the id of their topic, so
-that those of a deleted one cannot be taken for those of the next one of its name.
+For each topic, `Story` lists the states that a start may find: the number of partitions, the settings and the id, or
+that the topic does not exist.  A step that was begun may have happened or not, and never in part.  Records carry the id
+of their topic, so that those of a deleted one cannot be taken for those of the next one of its name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Settings = tuple[tuple[str, str], ...]
 
 
 class State(NamedTuple):
-    """Of a topic that is there."""
+    """The state of a topic that exists."""
 
     partitions: int
     topic_id: str
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 class Story:
-    """What was promised up to a point."""
+    """The promises made up to a point."""
 
     def __init__(self) -> None:
         self.states: dict[str, list[State | None]] = {}  # that a topic may be in
@@ -117,7 +117,7 @@ class Shelf:
         self.store.close()
 
     def die(self) -> None:
-        """As a crash: lets go of everything, writes nothing."""
+        """As a crash: closes everything, writes nothing."""
         if self._store is not None:
             home = self._store._home
             assert isinstance(home, StoreHome)
@@ -174,7 +174,7 @@ class Shelf:
 
 
 def check_start(root: str | os.PathLike[str], story: Story, *, process_only: bool = True) -> None:
-    """Open, judge; topics are made, written and deleted; all directories say the same; open and judge again."""
+    """Opens and checks; creates, writes and deletes topics; compares all directories; opens and checks again."""
     shelf = Shelf(root)
     shelf.story = story
     try:
@@ -212,7 +212,7 @@ def own_folders(shelf: Shelf) -> list[str]:
 
 
 def check_files(shelf: Shelf) -> None:
-    """Ids and settings are the same everywhere; no partition is there twice."""
+    """Checks that ids and settings are the same everywhere, and that no partition exists twice."""
     found = own_folders(shelf)
     assert len({os.path.basename(path) for path in found}) == len(found), found
     for path in found:
@@ -225,7 +225,7 @@ def check_files(shelf: Shelf) -> None:
 
 
 def tried(call: Callable[[], object]) -> KafkalogError | None:
-    """What a call was refused with."""
+    """The error that a call raised, or None."""
     try:
         call()
     except KafkalogError as error:

@@ -1,10 +1,10 @@
-"""A cleaner pass that dies at each of its steps, or meets a disk that fails: it has happened or not, group by group.
+"""A cleaner pass that dies at each of its steps, or whose disk fails: each group was exchanged or not.
 
-Everything is flushed before the passes begin, so that power loss, too, may take nothing.  After each crash the log
-holds what it held before some exchange of a group or after it; a reader of committed records sees the same state
-always; every index agrees with its log.  One thing is as with Kafka: old segments that lie wholly behind the last batch
-of their group that is left may be there again, for the names of the exchange do not say that they were part of it; the
-next pass drops them once more.  Recovery is interrupted itself at some of the states.
+Everything is flushed before the passes begin, so that a power loss may not lose anything either.  After each crash the
+log holds its records from before or after some exchange of a group.  A reader of committed records always sees the
+same state, and every index agrees with its log.  One thing is as with Kafka: old segments wholly after the last batch
+that their group keeps may exist again, because the names of the exchange do not say that they were part of it.  The
+next pass drops them again.  At some of the states recovery itself is interrupted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Row = tuple[int, str | None, str | None]
 
 
 def fill(host: Host) -> None:
-    """Superseded keys, deletes, an aborted transaction and a committed one, a batch that is compressed anew."""
+    """Writes superseded keys, deletes, an aborted transaction and a committed one, and a batch that is compressed
+    again."""
     log = host.open()
     for number in range(4):
         add(log, keyed((f"k{number}", "1" * 20), ("x", f"{number}")), keyed(("k0", f"{number}" * 10), ("gone", None)))
@@ -74,7 +75,7 @@ def clean(host: Host, seen: list[list[Row]] | None = None) -> None:
 
 
 def passes(host: Host, seen: list[list[Row]] | None = None) -> None:
-    """A pass, the end of what it replaced, and another one behind the deletes' horizon."""
+    """Runs a pass, deletes the replaced files, and runs another pass after the deletes' horizon."""
     assert host.log is not None
     clean(host, seen)
     host.clock.advance(60_000)
@@ -103,7 +104,7 @@ def state_of(found: list[Row]) -> dict[str, str]:
 
 
 def reopened(place: str, files: Files | None = None) -> list[Row]:
-    """What is in the log after an open, which every index agrees with."""
+    """The rows of the log after an open. Asserts that every index agrees with them."""
     host = Host(place, files or UnsyncedFiles(), CONFIG)
     log = host.open()
     host.scheduler.tick()
@@ -117,7 +118,7 @@ def reopened(place: str, files: Files | None = None) -> list[Row]:
 
 
 def is_between(found: list[Row], before: list[Row], after: list[Row]) -> bool:
-    """Whether an exchange has happened up to some offset: 0, or behind all of it, or between two segments."""
+    """Whether an exchange has happened up to some offset: 0, the end, or between two segments."""
     bounds = {0, *(offset for offset, _, _ in before), before[-1][0] + 1}
     return any(
         found == [row for row in after if row[0] < bound] + [row for row in before if row[0] >= bound]

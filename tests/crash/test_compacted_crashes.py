@@ -1,5 +1,8 @@
-"""Crash states of a LogManager whose cleaner works: every step of passes beside truncation, moves, deletion and starts
-is interrupted by the death of the process, or of the machine (see `compacted` for what must hold)."""
+"""Crash states of a LogManager with a running cleaner.
+
+Passes run next to truncation, moves, deletion and starts; each of their steps is interrupted by the death of the
+process or of the machine (see `compacted` for what must hold).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Workload = Callable[[House], None]
 
 
 def passes(house: House) -> None:
-    """Two partitions on two disks: passes, deletes behind their horizon, what is dirty again, the end."""
+    """Two partitions on two disks: passes, deletes after their horizon, newly dirty records, the end."""
     house.open()
     for number in range(2):
         house.make(f"t-{number}", number)
@@ -62,7 +65,7 @@ def cuts(house: House) -> None:
 
 
 def moves(house: House) -> None:
-    """To and fro, clean or not; what was clean on a disk once says nothing of what comes back there."""
+    """Moves to and fro, clean or not; a clean part on one disk says nothing about the copy that comes back there."""
     house.open()
     house.make("t-0", 0)
     house.fill("t-0", 2)
@@ -83,7 +86,7 @@ def moves(house: House) -> None:
 
 
 def deletions(house: House) -> None:
-    """A partition that is made again has nothing clean, whatever was."""
+    """A partition that is created again has no clean part."""
     house.open()
     house.make("t-0", 0)
     house.make("u-0", 0)
@@ -146,7 +149,7 @@ def tale_of(recording: RecordingFiles, count: int) -> Tale:
 
 
 def recorded(workload: Workload, base: Path) -> tuple[RecordingFiles, Path]:
-    """A workload's steps, and the folder that it ran in, which is free again."""
+    """A workload's steps, and the directory in which it ran, which is free again."""
     root = base / "house"
     root.mkdir()
     recording = RecordingFiles(str(root), UnsyncedFiles())
@@ -185,7 +188,7 @@ def steps_of(recording: RecordingFiles, what: str) -> list[bool]:
 
 @pytest.mark.parametrize(("workload", "what"), [(deletions, "delete"), (moves, "move"), (cuts, "cut")])
 def test_no_line_outlives_what_was_clean(workload: Workload, what: str, tmp_path: Path) -> None:
-    """A process dies in a deletion, a move, a truncation: what comes after it is cleaned from where it is dirty."""
+    """A process dies in a deletion, a move or a truncation: later records are cleaned from the right place."""
     with harness.fast_dir() as base:
         recording, root = recorded(workload, base)
         inside = steps_of(recording, what)
@@ -202,7 +205,7 @@ def test_no_line_outlives_what_was_clean(workload: Workload, what: str, tmp_path
 
 
 def late_records(house: House) -> None:
-    """What supersedes flushed records is flushed by nobody."""
+    """Supersedes flushed records with records that nobody flushes."""
     house.open()
     house.make("t-0", 0)
     house.fill("t-0", 1)
@@ -229,7 +232,7 @@ def test_what_a_pass_drops_was_superseded_by_what_is_on_the_disk(tmp_path: Path)
 
 @pytest.mark.parametrize("workload", [passes, moves, starts], ids=lambda workload: workload.__name__)
 def test_a_checkpoint_that_is_lost_or_torn_costs_only_work(workload: Workload, tmp_path: Path) -> None:
-    """The file is gone, or says nothing, or is what it was some steps before: what was clean is cleaned again."""
+    """If the file is lost, empty or some steps old, only clean parts are cleaned again."""
     with harness.fast_dir() as base:
         recording, root = recorded(workload, base)
         seen: dict[str, list[bytes]] = {}

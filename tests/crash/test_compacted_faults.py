@@ -1,4 +1,4 @@
-"""Failing and full disks below a cleaner: each operation of its passes on one disk is refused, for ever.
+"""Failing and full disks under a cleaner: each operation of its passes on one disk fails, forever.
 
 As in Kafka the directory is offline, no thread dies of it, and what lies on other disks is cleaned on.  A partition
 that was only looked at, to see how dirty it is, is marked uncleanable.  Once the disk is back a start finds each key's
@@ -37,7 +37,7 @@ def filled(root: Path) -> Tale:
 
 
 def passes(house: House) -> None:
-    """Dirty logs, then a pass behind the horizon of their deletes; the files that were replaced go."""
+    """Makes dirty logs, then runs a pass after the horizon of their deletes; the replaced files are deleted."""
     for _ in range(2):
         house.turns()
         house.scheduler.tick()

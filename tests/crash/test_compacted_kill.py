@@ -1,4 +1,4 @@
-"""kill -9 of processes whose cleaner works: appends, deletes, moves, new beginnings beside a pool that never rests.
+"""kill -9 of processes with a running cleaner: appends, deletes, moves and recreation next to a pool that never rests.
 
 `main` is the process that is killed.  A line each: `N p life` made, `A p life offset key kind` appended (kind `v` for a
 value, `d` for a delete), `D p life` is about to be deleted.  A kill leaves what was written: at the next start each key
@@ -34,7 +34,7 @@ PROGRAM = "import sys; from tests.crash.test_compacted_kill import main; main(sy
 
 
 def main(root: str, seed: int) -> None:
-    """Works for ever on what is there."""
+    """Works forever on the partitions that exist."""
     manager = LogManager(dirs_of(root), SETTINGS, files=FAST)
     manager.startup()
     lock = threading.Lock()
@@ -52,7 +52,7 @@ def main(root: str, seed: int) -> None:
             values = [value for _, _, value in rows(log) if value is not None] if log is not None else []
             if values:
                 lives[partition] = int(values[0].split(".")[0])
-            else:  # an empty log says nothing of its life
+            else:  # an empty log does not show its life
                 manager.async_delete(partition)
                 manager.get_or_create_log(partition)
                 tell(f"N {partition} {lives[partition]}")
@@ -94,11 +94,11 @@ def main(root: str, seed: int) -> None:
 
 
 class Told:
-    """What the killed ones had said of a partition."""
+    """The promises that killed processes had made about a partition."""
 
     def __init__(self) -> None:
         self.life = -1
-        self.end = 0  # behind the last acknowledged offset
+        self.end = 0  # after the last acknowledged offset
         self.last: dict[str, tuple[int, str]] = {}
         self.deleting = False
 
@@ -122,7 +122,7 @@ class Told:
         elif not (self.deleting and not lives):
             self.judge_keys(partition, log.log_end_offset, found)
             judge_checkpoint(manager, log)
-        # What is there now is what the next one begins with, told or not.
+        # The state found here is the start of the next run, reported or not.
         if lives:
             self.life, self.deleting = lives.pop(), False
             self.end = log.log_end_offset if log is not None else 0

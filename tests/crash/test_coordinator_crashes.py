@@ -30,7 +30,8 @@ SAMPLE = None if LONG else 110
 
 
 def workload(files: RecordingFiles, root: Path, version: TransactionVersion, *, syncs: bool) -> None:
-    """Transactions 1 to 6: committed but for the third, which is aborted, and the fifth, whose holder is fenced."""
+    """Transactions 1 to 6: all are committed, except for the third, which is aborted, and the fifth, whose holder is
+    fenced."""
     store = LogStore(root, files=files, version=version, syncs=syncs, overrides=SMALL)
     holder = store.coordinator.init_producer_id(ID, 60_000)
     for number in range(1, 7):

@@ -1,7 +1,7 @@
-"""Failing disks: every operation of every workload meets EIO or ENOSPC, once or for ever.
+"""Failing disks: every operation of every workload fails with EIO or ENOSPC, once or forever.
 
-The caller gets KafkaStorageException with the cause, the directory is offline and stays so, others go on, and after a
-restart the disk holds what memory had said: an append that was refused for want of space is not there.
+The caller gets KafkaStorageException with the cause. The directory goes offline and stays so, and other directories
+continue. After a restart the disk holds what memory held: an append that was refused for lack of space does not exist.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_fault(driver: Driver, files: FaultyFiles, raised: Exception | None, er
         # ENOSPC concerns only what needs space; a task's fault shows with the next operation.
         assert not files.failed or host.scheduler.errors or error == WITHOUT_SPACE, files.failed
     elif not isinstance(raised, KafkaStorageException):
-        # A checkpoint or the marker: the file lies beside the partition, and a manager speaks for it.
+        # A checkpoint or the marker: the file is next to the partition, and a manager writes it.
         assert type(raised) in (OSError, UnsyncedError), repr(raised)
         assert host.root in (files.failed[0].path, os.path.dirname(files.failed[0].path)), files.failed
     else:
@@ -77,7 +77,7 @@ def check_fault(driver: Driver, files: FaultyFiles, raised: Exception | None, er
     refused = raised is not None and running is not None and running.kind == "append"
     if refused and error == WITHOUT_SPACE and len(files.failed) >= 1 and "write" in {f.kind for f in files.failed}:
         assert running is not None
-        allowed.span = allowed.span[: len(running.before)]  # rolled back: it is not there
+        allowed.span = allowed.span[: len(running.before)]  # rolled back: the record does not exist
     again = Reopened(host.root, driver.overrides)
     allowed.check(again.content, again.bases)
     again.check()

@@ -1,6 +1,7 @@
-"""Crash states of the face: `open_log`, appends, flush, transactions, truncation, deletion, close, two partitions.
+"""Crash states of the public API: `open_log`, appends, flush, transactions, truncation, deletion, close, two
+partitions.
 
-The promises are those of `open_log`'s docstring; the clean-shutdown marker must never stand over anything unclean.
+The promises are those of `open_log`'s docstring; the clean-shutdown marker must never exist next to unclean files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Item = tuple[str, bytes]
 
 
 class Service:
-    """A process that uses the face on a recorded disk."""
+    """A process that uses the public API on a recorded disk."""
 
     def __init__(self, root: str, files: RecordingFiles | UnsyncedFiles) -> None:
         self.root = root
@@ -170,7 +171,7 @@ def test_two_partitions_share_the_marker(tmp_path: Path) -> None:
 
 
 def test_new_folders_above_the_log_directory(tmp_path: Path) -> None:
-    """Every level that is made survives a power loss, before anything in it is promised."""
+    """Every directory that is created survives a power loss, before anything in it is promised."""
     with harness.fast_dir() as root:
         recording = RecordingFiles(str(root), UnsyncedFiles())
         service = Service(str(root / "disk" / "a" / "b"), recording)

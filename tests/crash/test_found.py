@@ -1,4 +1,4 @@
-"""What crash states, kills and faults have found, each as a small test of its own."""
+"""Faults that the crash, kill and disk fault tests have found, each as a small test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.log_kit import Kit, bases, batch, name
 
 
 def durable(recording: RecordingFiles, into: Path, count: int | None = None) -> str:
-    """What power loss leaves, in a directory."""
+    """Writes the state that power loss leaves into a directory."""
     recording.replay(count).materialise_durable(str(into))
     return str(into)
 
@@ -101,7 +101,7 @@ def test_a_restart_retires_the_old_segments_before_the_new_one(driver: Driver, t
     begin = len(driver.recording.ops)
     driver.truncate_fully(3)
     created = find(driver.recording, "create", name(3, ".log"), start=begin)
-    # Whatever power loss leaves, the old segment is not there beside the new one.
+    # After any power loss the old segment does not exist next to the new one.
     disk = driver.recording.replay(created)
     assert not disk.pending_names
     disk.materialise_durable(str(tmp_path / "lost"))
@@ -313,7 +313,7 @@ def test_content_of_is_the_oracles_own(tmp_path: Path) -> None:
 
 
 def test_a_rolled_segment_is_durable_before_the_next_is_written_to(tmp_path: Path) -> None:
-    """Of a transaction over two segments a power loss took the end of the first, and left the commit in the second."""
+    """A power loss took the end of a transaction's first segment and left the commit in the second one."""
     recording = RecordingFiles(str(tmp_path / "disk"), UnsyncedFiles())
     clock = ManualClock(NOW_MS)
     log = kafkalog.open_log(

@@ -1,7 +1,7 @@
-"""kill -9 of real writers at random moments: what was acknowledged survives, and real Kafka recovers the same.
+"""kill -9 of real writers at random moments: acknowledged records survive, and real Kafka recovers the same.
 
-A dozen kills by default, hundreds with KAFKALOG_LONG=1.  The writers are forked by `nursery`, one log directory lives
-through many of them, and each finds what the killed ones before it left.
+A dozen kills by default, hundreds with KAFKALOG_LONG=1.  The writers are forked by `nursery`.  Many of them use one log
+directory, and each finds the files of the killed ones.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def check_kill(log_dir: Path, acknowledged: dict[int, str], flushed: int) -> Non
             counted.setdefault(b".".join(parts[:2]), []).append(int(parts[2]))
     for writer, numbers in counted.items():
         assert numbers == sorted(numbers), writer
-        assert set(numbers) == set(range(numbers[-1] + 1)), writer  # no hole: an append is there whole or not at all
+        assert set(numbers) == set(range(numbers[-1] + 1)), writer  # no hole: an append exists whole or not at all
 
 
 def test_killed_writers(base: Path) -> None:
@@ -178,7 +178,7 @@ def test_kafka_recovers_what_killed_writers_left(base: Path, tmp_path: Path) -> 
 
 
 def script_of(place: Path) -> list[dict[str, object]]:
-    """Lay the files out, open them uncleanly, look at everything."""
+    """Lays the files out, opens them uncleanly, reads everything."""
     files = UnsyncedFiles()
     lines: list[dict[str, object]] = []
     for name in files.list_dir(str(place / str(PARTITION))):

@@ -1,5 +1,8 @@
-"""Crash states of a LogManager with three directories: every step of making, moving, deleting, checkpoints, the end and
-the start is interrupted by the death of the process, or of the machine (see `managed.Story` for what must hold)."""
+"""Crash states of a LogManager with three directories.
+
+Creation, moves, deletion, checkpoints, shutdown and startup are interrupted at every step by the death of the process
+or of the machine (see `managed.Story` for what must hold).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Failing disks below a LogManager: each directory's every operation is refused, while the others go on.
+"""Failing disks below a LogManager: each directory's every operation is refused, while the others continue.
 
-Nothing that was acknowledged in another directory is lost or slowed, the failed one's partitions are offline and leave
-the maps, no marker is written there, and once it is back a start finds what was promised before it failed.
+Acknowledged records in other directories are neither lost nor slowed. The failed directory's partitions are offline and
+leave the maps, and no marker is written there. Once the directory is back, a start finds the promises made before it
+failed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Call = Callable[[], object]
 
 
 class Trial:
-    """A house of which one disk fails, and what came of each step."""
+    """Managers with one failing disk, and the outcome of each step."""
 
     def __init__(self, root: Path, bad: int, error: int, at: int, kinds: tuple[str, ...] | None) -> None:
         self.files = FaultyFiles(UnsyncedFiles())
@@ -43,7 +44,7 @@ class Trial:
         return partition not in self.unsure
 
     def do(self, step: Call, *partitions: str) -> None:
-        """A step; where it is refused its partitions had to do with the disk that failed."""
+        """Runs a step; if it is refused, its partitions must have used the failed disk."""
         try:
             step()
         except KafkaStorageException:
@@ -120,7 +121,7 @@ def check_marker(trial: Trial) -> None:
 
 
 def check_without(root: Path, story: Story, bad: int) -> None:
-    """The others start, with everything that was acknowledged there; what comes back with the disk is what it had."""
+    """The other disks start with every acknowledged record; the failed disk comes back with its old content."""
     house = House(root)
     house.dirs = [path for path in house.dirs if not path.endswith(str(bad))]
     house.story = story
@@ -137,7 +138,7 @@ def check_without(root: Path, story: Story, bad: int) -> None:
 
 
 def check_with_all(root: Path, story: Story) -> None:
-    """The disk is back: no partition is there twice, none lost what was acknowledged."""
+    """The disk is back: no partition exists twice, and none lost an acknowledged record."""
     house = House(root)
     house.story = story
     try:

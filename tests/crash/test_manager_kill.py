@@ -1,9 +1,9 @@
 """kill -9 of processes with a LogManager of three directories, in the middle of appends, moves, deletions, checkpoints.
 
-`main` is the process that is killed.  Each partition belongs to one thread, which makes, writes, deletes it and makes
-it again; another one moves them all about.  A line each: `N p life` made, `A p life offset` appended, `D p life` is
-about to be deleted.  A kill leaves what was written: every acknowledged record is there at the next start, what was
-deleted is not, and no partition is there twice.
+`main` is the process that is killed.  Each partition belongs to one thread, which creates, writes, deletes and
+recreates it; another thread moves them all.  A line each: `N p life` made, `A p life offset` appended, `D p life` is
+about to be deleted.  After a kill every acknowledged record exists at the next start, deleted ones do not, and no
+partition exists twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def dirs_of(root: str | os.PathLike[str]) -> list[str]:
 
 
 def main(root: str, seed: int) -> None:
-    """Works for ever on what is there."""
+    """Works forever on the partitions that exist."""
     manager = LogManager(dirs_of(root), BUSY, files=FAST)
     manager.startup()
     lock = threading.Lock()
@@ -51,7 +51,7 @@ def main(root: str, seed: int) -> None:
             log = manager.get_log(partition)
             found = contents(log) if log is not None else []
             lives[partition] = int(found[-1][1].split(b".")[1]) if found else seed * 1000
-            if not found:  # an empty log says nothing of its life
+            if not found:  # an empty log does not show its life
                 manager.async_delete(partition)
                 manager.get_or_create_log(partition)
                 tell(f"N {partition} {lives[partition]}")
@@ -90,7 +90,7 @@ def main(root: str, seed: int) -> None:
 
 
 class Told:
-    """What the killed ones had said of a partition."""
+    """The promises that killed processes had made about a partition."""
 
     def __init__(self) -> None:
         self.life = -1

@@ -102,7 +102,7 @@ def test_a_missing_sync_is_found(tmp_path: Path, options: dict[str, bool], kind:
 
 
 def test_a_directory_entry_can_follow_its_file(tmp_path: Path) -> None:
-    """On ext4 the fsync of a new file brings its name along; the folder's own is another matter."""
+    """On ext4 the fsync of a new file makes its name durable; a directory's name needs its own fsync."""
     recording = run_toy(tmp_path, sync_dir=False)
     disk = recording.replay(names_follow_sync=True)
     disk.materialise_durable(str(tmp_path / "image"))
@@ -132,7 +132,7 @@ def test_sampling_is_seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_live_image_is_the_real_directory(tmp_path: Path) -> None:
-    """Any sequence of changes: what the model holds is what the disk holds."""
+    """After any sequence of changes the model holds the same as the disk."""
     for seed in range(30):
         root = tmp_path / str(seed)
         root.mkdir()

@@ -1,4 +1,4 @@
-"""Recovery that is interrupted itself: it may die at each of its steps and goes on to the same end."""
+"""Interrupted recovery: it may die at each of its steps, and the next one ends with the same result."""
 
 from __future__ import annotations
 

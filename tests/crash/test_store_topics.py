@@ -135,7 +135,7 @@ def more(shelf: Shelf, topic: str, partitions: int) -> None:
 
 
 def written(shelf: Shelf, topic: str) -> None:
-    """Somewhere: what is offline is left out."""
+    """Appends to the topic in a directory that is online."""
     for log_dir in shelf.store.manager.failure_channel.offline_log_dirs:
         shelf.store.manager.handle_log_dir_failure(log_dir)  # as its thread does in a moment
     where = shelf.store.topic(topic).append(shelf.state(topic).topic_id.encode())
@@ -143,14 +143,14 @@ def written(shelf: Shelf, topic: str) -> None:
 
 
 def gone(shelf: Shelf, topic: str) -> None:
-    if topic in shelf.store:  # else the decision was written, and only its folders are left
+    if topic in shelf.store:  # otherwise the decision was written, and only its directories are left
         shelf.delete(topic)
     shelf.story.states[topic] = [None]
 
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_a_disk_fails_at_any_step(bad: int) -> None:
-    """The other directory goes on: what failed is tried again and works; with the disk back, all is as promised."""
+    """The other directory continues: a failed step is tried again and works. With the disk back, all is as promised."""
 
     def run(root: Path, at: int) -> int:
         files = FaultyFiles(UnsyncedFiles())
@@ -186,7 +186,7 @@ def test_a_disk_fails_at_any_step(bad: int) -> None:
 
 
 def test_all_disks_fail() -> None:
-    """The error says so, the topic is not there, and a start afterwards finds it whole or not at all."""
+    """The error says so, the topic does not exist, and a later start finds it whole or not at all."""
     with harness.fast_dir() as base:
         for at in share(range(40), STEP):
             files = FaultyFiles(UnsyncedFiles())
@@ -209,7 +209,7 @@ PROGRAM = "import sys; from tests.crash.test_store_topics import main; main(sys.
 
 
 def main(root: str, seed: int) -> None:
-    """Makes, changes and deletes topics for ever; a line before and after each step."""
+    """Creates, changes and deletes topics forever; prints a line before and after each step."""
     shelf = Shelf(root, FAST)
     store = shelf.open()
     rng = random.Random(seed)

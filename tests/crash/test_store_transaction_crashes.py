@@ -1,8 +1,8 @@
 """Crash states of a store's transactions: after any step, every partition and the cursor say the same.
 
 Three topics and a cursor, in a store as a service opens it, all recorded on one disk: transactions that are committed,
-aborted, fenced by another one of their id, and timed out.  With durability "fsync" a power loss comes at every step and
-what was acknowledged is there; with "os" the process dies at every step.
+aborted, fenced by another one of their id, and timed out.  With durability "fsync" a power loss comes at every step,
+and acknowledged transactions survive; with "os" the process dies at every step.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ID, CURSOR = "biller", "c"
 TOPICS = ("a", "b", "c")
 PARTITIONS = tuple(f"{topic}-0" for topic in TOPICS)
 SMALL = {"segment.index.bytes": "480", "internal.segment.bytes": "900"}
-# A sector that is lost with nothing but a batch's base offset leaves a batch at offset 0, whose CRC is right: what is
-# below its segment is seen to be torn, in a segment that begins with 0 it is not (by Kafka neither).
+# A write may lose its first sector with only a batch's base offset. This leaves a batch at offset 0 whose CRC is right.
+# Recovery sees the damage if the segment begins above 0; in a segment that begins with 0 it cannot (Kafka neither).
 FIRST_OFFSET = 1000
 SAMPLE = None if LONG else 60
 

@@ -1,8 +1,8 @@
 """Crash states of a store with a remote tier, and requests that its object store refuses.
 
 The local disk loses what power loss may take at every step; each request of the object store is atomic, or, in a
-folder, is done by the same disk.  Whatever the moment, records are read from one tier or the other, and after a pass
-the objects are those that the metadata knows.
+folder, is done by the same disk.  At any moment records can be read from one tier or the other. After a pass the
+objects are exactly those in the metadata.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FAST = UnsyncedFiles()
 
 
 def work(driver: Driver) -> None:
-    """A life of two topics, one of which is deleted."""
+    """Two topics, one of which is deleted."""
     driver.create("kept")
     driver.create("gone")
     driver.write("kept")
@@ -122,7 +122,7 @@ def moves(driver: Driver) -> None:
 
 
 def test_crashes_in_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two directories: whichever has the partition after a crash, it goes on with its tier, and moves."""
+    """Two directories: the one that has the partition after a crash continues with its tier, and moves it."""
     monkeypatch.setattr(host_moves, "SWITCH_BYTES", 0)
     with harness.fast_dir() as base:
         root, disks = base / "house", ["disk0", "disk1"]
@@ -162,13 +162,12 @@ def leaves(driver: Driver) -> None:
 
 
 def test_crashes_while_a_topic_leaves_the_tier(tmp_path: Path) -> None:
-    """What only the disk has is read, whichever of the events are there, and no object is nobody's."""
+    """Records that only the disk has stay readable, whichever events exist, and no object is orphaned."""
     in_a_bucket(leaves, tmp_path)
 
 
 def test_crashes_of_the_start_after_a_crash() -> None:
-    """What a killed process had written and not synced is found by the next one, which copies and deletes by it; then
-    the power goes."""
+    """A killed process leaves unsynced writes; the next process copies and deletes by them, then the power fails."""
     counts = []
     with harness.fast_dir() as root:
         os.mkdir(root / "disk")
@@ -198,7 +197,7 @@ def test_crashes_of_the_start_after_a_crash() -> None:
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 def test_folder_crashes(tmp_path: Path, layout: str) -> None:
-    """A folder as the tier, on the same disk: power loss takes of it, too, what was not synced."""
+    """A directory as the tier, on the same disk: power loss may lose its unsynced objects, too."""
     with harness.fast_dir() as root:
         os.mkdir(root / "disk")
         recording = RecordingFiles(str(root), FAST)
@@ -216,8 +215,10 @@ def test_folder_crashes(tmp_path: Path, layout: str) -> None:
 
 
 def test_power_loss_in_local_retention_after_a_kill() -> None:
-    """The snapshots of producers that the start after a kill made are on the disk before a segment goes: the disk may
-    begin with any of the segments then, and a transaction of one before is aborted behind what the tier has."""
+    """The start after a kill writes producer snapshots, and they are durable before a segment is deleted.
+
+    The disk may then begin with any segment. A transaction of an earlier one is aborted after the end of the tier.
+    """
     with harness.fast_dir() as root:
         os.mkdir(root / "disk")
         tier, story = BucketTier(Bucket()), Story()
@@ -240,7 +241,7 @@ def test_power_loss_in_local_retention_after_a_kill() -> None:
 
 
 def at_renames(recording: RecordingFiles, before: int, root: Path) -> Iterator[str]:
-    """What power loss leaves at each renaming since a step: the names that there were, and what was synced."""
+    """The states that power loss leaves at each rename since a step: all new names, but only the synced contents."""
     for count in [at for at, op in enumerate(recording.ops) if at >= before and op.kind == "rename"]:
         disk = recording.replay(count)
         for change in disk.pending_names:
@@ -351,8 +352,8 @@ class Trouble:
     def __init__(self, bucket: Bucket, kind: str, at: int, *, sticky: bool = False, after: bool = False) -> None:
         self.bucket, self.kind, self.at, self.sticky = bucket, kind, at, sticky
         self.count = 0
-        self.keys: list[str] = []  # of the objects that it hit
-        self.is_hint = False  # what was asked for only helps: records are searched for, or fetched when they are read
+        self.keys: list[str] = []  # the objects that it hit
+        self.is_hint = False  # the request only helps: a search for records, or a read of them
         if after:
             bucket.after = lambda kind, key: self.due(key) and FAULTS[self.kind](b"", key) and None
         else:
@@ -379,7 +380,7 @@ class Trouble:
 
 
 class Troubled:
-    """A life of a store whose object store fails somewhere: what is refused is noted, and it goes on."""
+    """The work of a store whose object store fails somewhere: errors are noted, and the work continues."""
 
     def __init__(self, root: Path, trouble: Callable[[Bucket], Trouble], layout: str) -> None:
         self.root = root
@@ -462,9 +463,9 @@ def test_each_request_may_fail(kind: str, layout: str, caplog: pytest.LogCapture
                 run = run_with(lambda bucket: Trouble(bucket, kind, at, sticky=sticky), layout, caplog)  # noqa: B023
                 said = "\n".join([*run.refused, *caplog.messages])
                 keys = run.trouble.keys
-                hits += bool(keys)  # what is read ahead differs from run to run
+                hits += bool(keys)  # read-ahead differs from run to run
                 if kind in ("connection", "time", "permission") and keys and not run.trouble.is_hint:
-                    # Of the objects of a segment, which are put side by side, the first that is refused is named.
+                    # The objects of a segment are uploaded concurrently: the error names the first one that is refused.
                     assert any(key.removeprefix("tier/") in said for key in keys), (keys[:5], said)
             except BaseException as error:
                 error.add_note(f"{kind} at request {at} of {total}, sticky: {sticky}, {layout}")

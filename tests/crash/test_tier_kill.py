@@ -42,12 +42,12 @@ from tests.sampling import LONG, draw
 
 KILLS = 60 if LONG else 3
 ROUNDS, LOOKS_S = 300 if LONG else 15, 60  # at the most: the writer makes each look take longer than the one before
-KEEP_BYTES, KEPT = 30_000, 60  # of remote retention, and the records that it leaves at the least
+KEEP_BYTES, KEPT = 30_000, 60  # remote retention, and the least number of records that it leaves
 PROGRAM = "import sys; from tests.crash.test_tier_kill import main; main(*sys.argv[1:])"
 
 
 def main(root: str, url: str, endpoint: str, seed: str) -> None:
-    """Works for ever on what is there."""
+    """Works forever on the topics that exist."""
     rng = random.Random(int(seed))
     store = open_tiered(os.path.join(root, "disk"), tier_at(url, endpoint), durability="os")
     lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Crash states of the commands that change directories: retain, delete-records, compact, move.
 
-Whatever a crash leaves opens, has no gap, and has lost nothing that was not to go; what was told as done is done; and
-the same call, made again, comes to the end that it would have come to.
+After any crash the log opens, has no gap, and has lost no record that was to stay. Steps reported as done are done. The
+same call, made again, ends with the result that it would have had.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fill(root: str, partition: TopicPartition, count: int = 24) -> None:
 
 
 def records(root: str, partition: TopicPartition) -> tuple[int, Found]:
-    """The log start, and what a writable open (which recovers) finds."""
+    """The log start, and the records that a writable open (which recovers) finds."""
     with kafkalog.open_log(root, partition, config=SMALL, files=UnsyncedFiles(), create=False) as log:
         return log.log_start_offset, {record.offset: record.value for record in log}
 
@@ -210,7 +210,7 @@ def test_abort_by_the_coordinator(tmp_path: Path) -> None:
 
     def check(place: str, state: CrashState) -> None:
         at = os.path.join(place, "disk")
-        for result in recovery.recover(at, list(list_partitions(at)), act=True):  # what was torn is damage until then
+        for result in recovery.recover(at, list(list_partitions(at)), act=True):  # until then a torn tail is damage
             assert result.error is None
         found = known_transactions.KnownTransactions(at).by_id["job"].state
         assert found in ("Ongoing", "PrepareAbort", "CompleteAbort")
@@ -232,7 +232,7 @@ def test_abort_by_the_coordinator(tmp_path: Path) -> None:
 
 
 def test_compact(tmp_path: Path) -> None:
-    """Each state has the last value of each key, and none that was not there; made again it comes to the same end."""
+    """Each state has the last value of each key, and no foreign one; a repeated call ends with the same result."""
     compacted = {**SMALL, "cleanup.policy": "compact"}
     wanted = {}
     with harness.fast_dir() as root:
@@ -243,7 +243,7 @@ def test_compact(tmp_path: Path) -> None:
                     log.append(b"%d" % number * 20, key=b"k%d" % (number % 3), timestamp=NOW_MS + number)
         fill_checkpoint = OffsetCheckpointFile(f"{disk}/cleaner-offset-checkpoint", OS_FILES, create=False)
         kafkalog.open_log(disk, V0, config=compacted, files=UnsyncedFiles()).close()
-        fill_checkpoint.write({V0: 7})  # of a partition that nobody compacts
+        fill_checkpoint.write({V0: 7})  # for a partition that is not compacted
         before = {partition: records(disk, partition)[1] for partition in (T0, U0)}
         recording = RecordingFiles(str(root), UnsyncedFiles())
         settings = TopicSettings(disk, compacted)
@@ -309,7 +309,7 @@ def test_move(tmp_path: Path) -> None:
             assert homes == [there]
         unfinished = [name for name in os.listdir(there) if name.endswith("-future")]
         assert not (unfinished and os.path.exists(os.path.join(there, ".kafka_cleanshutdown")))
-        for number, at in enumerate(homes):  # whoever opens it instead of going on finds all of it
+        for number, at in enumerate(homes):  # another process that opens it instead of continuing finds every record
             other = os.path.join(place, f"copy-{number}")
             shutil.copytree(at, other)
             assert stored_overrides(other, "t", OS_FILES) == SETTINGS

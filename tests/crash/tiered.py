@@ -1,12 +1,12 @@
-"""A store with a remote tier that is crashed or refused: its objects, what drives it, what it promised, the oracle.
+"""A store with a remote tier that crashes or fails: its objects, a driver, its promises, and the oracle.
 
 `Bucket` is an object store in memory, as fsspec shows one: each request takes effect whole or not at all, is told to a
 recording, and can be made to fail.  `Driver` works on a store as a service does (appends, transactions, copy passes,
 retention in both tiers, a topic's deletion) and marks in the recording what it promised.  `Story` reads the marks up to
 a crash and judges what a restart shows:
 
-- each record that was acknowledged is read from one tier or the other, once and in order, unless remote retention had
-  begun to take it, or its topic was being deleted; what was aborted, or never written, is not read;
+- every acknowledged record is read from one tier or the other, once and in order, unless remote retention had begun to
+  delete it or its topic was being deleted.  Aborted and unwritten records are never read;
 - after a pass (`settle`) each object belongs to a segment that the metadata says was copied, and each such segment has
   all of its objects.
 """
@@ -55,7 +55,7 @@ SETTINGS = {
 
 
 class Bucket:
-    """As much of an fsspec file system as `Objects` asks for.  `fault(kind, key, data)` is asked at every request: it
+    """The part of an fsspec file system that `Objects` uses.  `fault(kind, key, data)` is asked at every request: it
     raises, or answers what is read instead."""
 
     protocol = "test"
@@ -162,7 +162,7 @@ class BucketTier(RemoteStorage):
 
 
 class FolderTier(RemoteStorage):
-    """A tier in a folder, whose files are changed through `files`."""
+    """A tier in a directory, whose files are changed through `files`."""
 
     def __init__(self, place: str, files: Files, layout: str = "local-tiered") -> None:
         super().__init__(place, layout=layout)
@@ -202,12 +202,12 @@ def open_tiered(place: str | Sequence[str], tier: RemoteStorage, files: Files | 
 
 
 def die(store: Store) -> None:
-    """As a crash: lets go of everything, writes nothing."""
+    """As a crash: closes everything, writes nothing."""
     store._home.abandon()  # type: ignore[union-attr]
 
 
 def values_of(store: Store, topic: str) -> list[int]:
-    """What a reader of committed records sees, by the numbers that the records carry."""
+    """The records that a reader of committed records sees, as the numbers in their values."""
     partition = store.topic(topic).partition(0)
     return [int(each.value.split(b".")[0]) for each in partition.records(isolation="read_committed")]
 
@@ -217,7 +217,7 @@ def retain_locally(store: Store, topic: str) -> int:
 
 
 class Driver:
-    """What a service does; every promise is marked."""
+    """Does the work of a service; marks every promise."""
 
     def __init__(self, store: Store, mark: Callable[[str, object], None]) -> None:
         self.store = store
@@ -273,7 +273,7 @@ class Driver:
         self.copy()
         left = values_of(self.store, topic)
         may_go[:] = [each for each in before if each not in left]
-        self.store.alter_topic(topic, {"retention.bytes": "-1"})  # else it would go on with each append
+        self.store.alter_topic(topic, {"retention.bytes": "-1"})  # otherwise it would continue with each append
 
     def move(self, topic: str, meanwhile: Callable[[], object] = lambda: None) -> None:
         """To the next directory; `meanwhile` happens after each piece but the last ones."""
@@ -305,7 +305,7 @@ def _value(number: int) -> bytes:
 
 @dataclass
 class Story:
-    """What was promised of each topic up to a point."""
+    """The promises about each topic made up to a point."""
 
     attempted: dict[str, list[int]] = field(default_factory=dict)
     done: dict[str, list[int]] = field(default_factory=dict)
@@ -355,7 +355,7 @@ class Story:
 
 
 def settle(store: Store) -> None:
-    """What passes do, once nothing fails."""
+    """Runs the passes that follow once nothing fails."""
     for _ in range(2):
         store.remote_log_manager.run_once()
 

@@ -1,6 +1,6 @@
-"""What a partition does before it is crashed: each workload goes through one corner of the engine.
+"""A partition's work before a crash: each workload covers one part of the engine.
 
-A workload takes an empty directory and gives back the Driver with its recording.  Small segments (900 bytes), so that
+A workload gets an empty directory and returns the Driver with its recording.  Segments are small (900 bytes), so that
 a handful of batches rolls.
 """
 
@@ -31,7 +31,7 @@ def appends(root: str) -> Driver:
 
 
 def lazy(root: str) -> Driver:
-    """Nothing is flushed but by the task after a roll, which comes late."""
+    """Only the task after a roll flushes, and it comes late."""
     driver = Driver(root)
     for number in range(16):
         driver.lead(driver.batch(3, size=60))
@@ -54,7 +54,7 @@ def every_append_flushed(root: str) -> Driver:
 
 
 def follower(root: str) -> Driver:
-    """Several batches an append, gaps, epochs that grow, cuts back to where epochs diverged."""
+    """Several batches in an append, gaps, growing epochs, truncations to where epochs diverged."""
     driver = Driver(root)
     offset = 0
     for number in range(9):
@@ -133,7 +133,7 @@ def truncation_of_producers(root: str) -> Driver:
 
 
 def restart(root: str) -> Driver:
-    """The whole log is thrown away and goes on elsewhere: ahead, at the same base, behind."""
+    """The whole log is dropped and continues elsewhere: ahead, at the same base, before."""
     driver = Driver(root)
     for number, target in enumerate((40, 40, 10)):
         for _ in range(8):
@@ -223,7 +223,7 @@ def preallocated(root: str) -> Driver:
 
 
 def closes(root: str) -> Driver:
-    """Clean closes and opens, which trust what lies there; one without background work."""
+    """Clean closes and opens, which trust the files found; one without background work."""
     driver = Driver(root)
     producer = (11, 0)
     for number in range(3):
@@ -241,7 +241,7 @@ def closes(root: str) -> Driver:
 
 
 def crashes(root: str) -> Driver:
-    """The process dies and comes back while the machine goes on: what it served once must stay."""
+    """The process dies and comes back while the machine runs: records that were served once must stay."""
     driver = Driver(root)
     producer = (12, 0)
     for number in range(4):
@@ -267,7 +267,7 @@ def overflow(root: str) -> Driver:
         file.write(data)
     driver = Driver(os.path.join(root, "disk"), {"internal.segment.bytes": "4000"}, prepare=True)
     driver.content = parse(data)
-    with driver.step("start", "append") as step:  # what lies there is durable
+    with driver.step("start", "append") as step:  # the content found is durable
         step.before = []
         step.after = driver.content
         step.flushed = (1 << 33) + 3

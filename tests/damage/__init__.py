@@ -1,1 +1,1 @@
-"""Damaged and hostile directories: every reader answers with an error by name or with what is good, and ends."""
+"""Damaged and hostile directories: every reader returns a documented error or the good records, and ends."""

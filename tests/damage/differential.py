@@ -1,12 +1,14 @@
 """The damage of `mutations` on real Kafka and on kafkalog: the same results, errors and files after the open.
 
     python -m tests.damage.differential --count 1000 --seed 1
-    python -m tests.damage.differential --count 1 --seed 4711 --shrink      # one again, made small
+    python -m tests.damage.differential --count 1 --seed 4711 --shrink      # one seed again, made small
 
-Each script lives a while, ends (closed or crashed), has one to three files of its partition changed, inside batches
-with lengths and CRCs made right again, is opened clean or unclean, and lives on.  Then a file of the log directory
-(checkpoints, the clean-shutdown marker, meta.properties) is changed and read by both.  `tests.conformance.fuzz
---damage` does the same with blind changes.  Exit 1 with differences that no rule of `tests.conformance.permitted` explains.
+Each script runs for a while and ends (closed or crashed).  One to three files of its partition are changed, inside
+batches with lengths and CRCs corrected.  Then it is opened clean or unclean, and continues.  Last, a file of the log
+directory (checkpoints, the clean-shutdown marker, meta.properties) is changed and read by both.
+
+`tests.conformance.fuzz --damage` does the same with blind changes.  The exit code is 1 if there are differences that no
+rule of `tests.conformance.permitted` explains.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def tree_of(root: Path) -> Tree:
     folder = root / PARTITION
     if not folder.is_dir():
         return {}
-    # What waits to be deleted is gone with the next pass.
+    # The next pass deletes files that wait for deletion.
     return {
         f"{PARTITION}/{path.name}": path.read_bytes()
         for path in sorted(folder.iterdir())
@@ -137,7 +139,8 @@ class Found:
 
     @property
     def kind(self) -> str:
-        """What makes two of them the same: place, errors, and the words of Kafka's message without its numbers."""
+        """The parts that make two of them the same: place, errors, and the words of Kafka's message without its
+        numbers."""
         assert self.outcome.difference is not None
         said = re.findall(r"(?:expected|actual) said: (.*)", self.outcome.difference.detail)
         words = "; ".join(re.sub(r"\S*/\S*|\d+", "N", text)[:80] for text in said)

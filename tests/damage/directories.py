@@ -1,7 +1,7 @@
-"""Good log directories to be damaged, as {relative path: bytes}, and what a reader must find in them.
+"""Good log directories to be damaged, as {relative path: bytes}, and the records that a reader must find in them.
 
 Three partitions: `codecs-0` (every codec, headers, epochs), `txns-0` (idempotent and transactional producers, aborted
-and open transactions), `old-0` (magic 0 and 1, plain and wrapped, then v2).  Several segments each, full indexes,
+and open transactions), `old-0` (magic 0 and 1, plain and wrapped, then v2).  Each has several segments, full indexes,
 snapshots, checkpoints, meta.properties.  `clean` was closed, the other was copied while it was open.
 """
 
@@ -36,7 +36,7 @@ META = b"#\n#Tue Nov 14 22:13:20 UTC 2023\nnode.id=1\ndirectory.id=AAAAAAAAAAAAA
 
 
 class Bench:
-    """What all logs of a directory share, driven by hand."""
+    """The parts that all logs of a directory share, driven by hand."""
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -1,11 +1,11 @@
-"""The fuzzer of damaged directories.
+"""The fuzzer of damaged directories: each seed damages a directory, and every reader of it must cope.
 
     python -m tests.damage.fuzz --minutes 30 --seed 1     # seeds from 1 on, in a process of bounded memory
     python -m tests.damage.fuzz --seed 4711 --count 1 -v  # one seed again
     python -m tests.damage.fuzz --seed 4711 --keep DIR    # writes the damaged directory there
 
-Exit 1 with complaints.  A seed's work runs in a child process with a limit on its address space: a crash, a hang in
-native code or a run-away allocation costs one child and is a complaint too.
+The exit code is 1 if there are complaints.  A seed's work runs in a child process with a limit on its address space.  A
+crash, a hang in native code or a huge allocation then costs one child, and is a complaint too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run_seed(seed: int) -> tuple[list[str], list[str]]:
 
 
 def limit_memory() -> None:
-    """What the process has now and so much more."""
+    """Limits the process to its current memory and MEMORY_BYTES more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     limit = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -78,7 +78,7 @@ def child(first: int, count: int, seconds: float) -> None:
 
 
 def fuzz(first: int, *, count: int = 10**9, seconds: float = 10**9) -> tuple[int, list[tuple[int, list[str], str]]]:
-    """Runs seeds; (how many, [(seed, what was damaged, complaint)])."""
+    """Runs seeds; returns their number and [(seed, the damage, complaint)]."""
     done = 0
     complaints: list[tuple[int, list[str], str]] = []
     end = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Directories made to hurt: bombs, huge counts, links out, folders where files should be, names that go in circles.
+"""Hostile directories: bombs, huge counts, links to the outside, directories in place of files, cyclic links.
 
-Each case changes a copy of the good directory on the disk; `probes.probe_folder` must have nothing to complain about,
-with little memory and in little time.
+Each case changes a copy of the good directory on the disk; `probes.probe_folder` must have no complaint, and must use
+little memory and little time.
 """
 
 from __future__ import annotations

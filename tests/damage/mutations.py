@@ -1,8 +1,8 @@
-"""Damage of a seed: what is done to a directory, and which bytes of which file it touched.
+"""The damage of a seed: the changes to a directory, and the bytes of each file that they touched.
 
-Blind (flip, cut, zero, double, drop, transplant, noise) and structure-aware (a header field, a varint, an index entry,
-a snapshot's field, a line of text takes an edge value; mostly the CRC is made right again, so that the layers behind it
-are reached).  Same seed, same damage.
+Some changes are blind (flip, cut, zero, double, drop, transplant, noise).  Others know the structure: a header field, a
+varint, an index entry, a snapshot's field or a line of text gets an edge value.  Mostly the CRC is then corrected, so
+that the layers after it are reached.  The same seed gives the same damage.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ NUMBERS = (
 
 @dataclass
 class Damage:
-    """What was done, in words, and where: changed spans by file; None where the file's layout moved or it is gone."""
+    """The damage in words, and its places: changed spans by file; None if the file's layout moved or the file is
+    deleted."""
 
     tree: Tree
     notes: list[str] = field(default_factory=list)
     spans: dict[str, list[Span] | None] = field(default_factory=dict)
-    right_crc: bool = False  # some change was made right again: contents may differ and no reader can know
+    right_crc: bool = False  # some change got a right CRC again: contents may differ, and no reader can know
 
     def touch(self, path: str, span: Span | None) -> None:
         if span is None or self.spans.get(path, []) is None:
@@ -218,7 +219,8 @@ def field_right(rng: random.Random, damage: Damage, path: str) -> None:
 
 
 def field_odd(rng: random.Random, damage: Damage, path: str) -> None:
-    """What single edge values seldom hit: no codec's bits, a record more or less, a time 2^63 ms away; CRC mended."""
+    """Damage that single edge values seldom hit: an unknown codec, a record more or less, a time 2^63 ms away; CRC
+    mended."""
     data = damage.tree[path]
     found = [(at, size) for at, size in _batches(data) if size >= 61 and _modern(data, at)]
     if not found:

@@ -1,7 +1,12 @@
-"""Everything that reads or opens a directory, tried on a damaged one; answers complaints, never raises.
+"""Runs everything that reads or opens a directory on a damaged one; returns complaints, never raises.
 
-A complaint is: an exception that is none of ours, a traceback or an unknown exit code of the command line, a call that
-does not end, good data lost without a word, a second recovery that differs from the first.
+Complaints are:
+
+- an exception that is not kafkalog's;
+- a traceback or an unknown exit code of the command line;
+- a call that does not end;
+- good data that is lost without a message;
+- a second recovery that differs from the first.
 """
 
 from __future__ import annotations
@@ -71,7 +76,7 @@ class Complaints:
         except KafkalogError as error:
             str(error)
         except OSError as error:
-            # What the operating system refuses, with its name for it; opens turn it into ours.
+            # Errors of the operating system, under its name for them; opens turn them into ours.
             if error.filename is None or error.errno not in REFUSED or "open of" in where:
                 self.add(where, f"{type(error).__name__}: {error} {_place(error.__traceback__)}")
         except Hang:
@@ -89,7 +94,7 @@ def _place(trace: Any) -> str:
 
 
 def probe(damage: Damage, root: str, *, clean: bool) -> list[str]:
-    """All probes on one damaged directory; `root` is an empty folder to work in."""
+    """Runs all probes on one damaged directory; `root` is an empty directory to work in."""
     complaints = Complaints()
     source = os.path.join(root, "logs")
     os.makedirs(source)
@@ -99,13 +104,13 @@ def probe(damage: Damage, root: str, *, clean: bool) -> list[str]:
 
 
 def probe_folder(source: str, complaints: Complaints, damage: Damage | None = None, *, clean: bool = True) -> None:
-    """All probes on a folder that is there; it is only read, opens work on copies."""
+    """Runs all probes on an existing directory; it is only read, opens work on copies."""
     root = os.path.dirname(source)
     before = _listing(source)
     found: list[str] = []
     with complaints.watching("list_partitions"):
         found = [str(tp) for tp in list_partitions(source)]
-    if damage is not None:  # what damage did not touch is left alone
+    if damage is not None:  # undamaged partitions are left alone
         hurt = {partition_of(path) for path in damage.spans}
         found = [name for name in found if name in hurt or "" in hurt]
     for name in found:
@@ -182,14 +187,14 @@ def read_only(source: str, name: str, complaints: Complaints, damage: Damage | N
 def _nothing_lost(
     where: str, rows: list[Row], ended: bool, name: str, damage: Damage, complaints: Complaints, *, clean: bool
 ) -> None:
-    """Data in front of the first damage is there, whatever the end; data behind it is there or an error was raised."""
+    """Checks that the data before the first damage exists, and that the data after it does or an error was raised."""
     if any(path.startswith(f"{name}/") and path.endswith((".swap", ".cleaned")) for path in damage.spans):
         return
     if damage.spans.get("log-start-offset-checkpoint", []) != []:
         return  # the start that it names decides what there is
     logs = [path for path in damage.tree if path.startswith(f"{name}/") and path.endswith(".log")]
     if any(path not in {batch.path for batch in good_batches(name, clean=clean)} for path in logs):
-        return  # a segment more, or one by another name: where the error comes is a matter of taste
+        return  # a segment more, or one with another name: the place of the error may vary
     got = set(rows)
     batches = good_batches(name, clean=clean)
     last_log = max(logs, default="")
@@ -199,7 +204,7 @@ def _nothing_lost(
             seen_damage = True
         before = batches[number - 1] if number else batch
         if before.path != batch.path and damage.touched(before.path, before.position + before.size, 1 << 40):
-            seen_damage = True  # something stands behind the last batch of the segment before
+            seen_damage = True  # the segment before has bytes after its last batch
         if seen_damage and (not ended or damage.right_crc or batch.path == last_log):
             break
         if _touched(batch, damage):
@@ -372,7 +377,7 @@ def engine(root: str, name: str, complaints: Complaints, *, clean: bool, strict:
 def _last_values(
     source: str, name: str, isolation: str, rows: list[Row], where: str, complaints: Complaints, *, ended: bool
 ) -> None:
-    """Those of what records() gave, and no others, where that came to its end; else the same error."""
+    """Compares the last values with those of records() if it came to its end; otherwise expects the same error."""
     wanted = {key: (offset, value) for offset, _, key, value, _ in rows if key is not None}
     whole = False
     found: dict[Any, Any] = {}

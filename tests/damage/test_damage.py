@@ -1,4 +1,4 @@
-"""Damaged and hostile directories in the default suite: a few seeds, every hostile case, and all that was ever found."""
+"""Damaged and hostile directories in the default suite: a few seeds, every hostile case, and all former findings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def little_memory() -> Iterator[None]:
 def test_nothing_to_complain_about_without_damage(tmp_path: Path) -> None:
     for clean in (True, False):
         damage = mutations.Damage(directories.good_tree(clean=clean))
-        damage.spans[""] = []  # everything is looked at
+        damage.spans[""] = []  # checks everything
         root = tmp_path / str(clean)
         root.mkdir()
         assert probes.probe(damage, str(root), clean=clean) == []
@@ -99,9 +99,9 @@ def test_reading_says_what_it_cannot_read(name: str, tmp_path: Path) -> None:
         read.extend(record.offset for record in log.records())
     assert error.value.path is not None
     assert error.value.position is not None
-    assert read == list(range(len(read)))  # what is in front of it comes first
+    assert read == list(range(len(read)))  # the records before it come first
     with open_log(root, "t-0", read_only=True) as log:
-        assert [record.offset for record in log.records(4, 6)] == [4, 5]  # and what is behind it is there
+        assert [record.offset for record in log.records(4, 6)] == [4, 5]  # and the records after it exist
 
 
 @pytest.mark.parametrize("path", sorted((CORPUS / "native").glob("*.hex")), ids=lambda path: path.stem)

@@ -96,7 +96,7 @@ def inputs() -> list[bytes]:
 
 
 def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
-    """A new input: one of the pool, or an entry point's arguments in front of a damaged buffer."""
+    """A new input: one of the pool, or an entry point's arguments before a damaged buffer."""
     if rng.random() < 0.15:
         return bytes(blind(rng, bytearray(rng.choice(pool))))
     data = bytearray(rng.choice(buffers()))

@@ -490,7 +490,7 @@ JSON_SCHEMAS = (
 
 
 def json_and_wire(source: Input) -> None:
-    """Lines as a column: what is broken is so whatever is asked of it, and nulls make rows of all others."""
+    """Lines as a column: a broken line is broken for every request, and nulls make rows of all others."""
     flags = source.byte()
     lines = bytes(source.data[source.at :]).split(b"\n")
     offsets = exact(np.cumsum([0, *map(len, lines)], dtype=np.int32).tobytes())
@@ -528,8 +528,9 @@ TARGETS: Sequence[Callable[[Input], None]] = (
 
 
 def mutation_loop(seconds: float, seed: int, *, count: int | None = None, save: Path | None = None) -> int:
-    """Mutated seeds until the time is up; returns how many inputs ran.  The latest input is kept in `save`, so that
-    it is there when the process dies."""
+    """Mutated seeds until the time is up; returns how many inputs ran.
+
+    The latest input is kept in `save`, so that it exists after the process dies."""
     rng = random.Random(seed)
     pool = native_seeds.inputs()
     end = time.monotonic() + seconds

@@ -2,7 +2,7 @@
 
 Run as a script it writes kafka_bytes.jsonl beside it: each line a case and what Kafka's own classes make of it
 (long answers as their SHA-256).  It needs a JDK 17 and the Kafka jars: `python kafka_bytes.py 'JARS/*'`.
-The test beside it reads the file only.
+The test next to it reads only the file.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def cases() -> list[dict[str, Any]]:
 
 
 def request(case: dict[str, Any]) -> dict[str, Any]:
-    """What the Java side is asked for a case."""
+    """The request to the Java side for a case."""
     if "compress" not in case:
         return case
     asked = {name: case[name] for name in ("compress", "level", "magic")}
@@ -149,7 +149,7 @@ def shortened(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask_kafka(classpath: str, requests: list[dict[str, Any]], classes: str) -> list[dict[str, Any]]:
-    """Kafka's answers; compiles the Java side into the folder `classes`."""
+    """Kafka's answers; compiles the Java side into the directory `classes`."""
     source = str(HERE / "KafkaBytes.java")
     subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", classes, source], check=True)
     lines = "".join(json.dumps(one) + "\n" for one in requests)

@@ -1,6 +1,6 @@
 """The bytes of Kafka's codecs and of its batch builder, against what Apache Kafka 4.4.0 answered once.
 
-kafka_bytes.py beside this file holds the cases and wrote kafka_bytes.jsonl.
+kafka_bytes.py next to this file has the cases and wrote kafka_bytes.jsonl.
 """
 
 from __future__ import annotations

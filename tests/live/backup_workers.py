@@ -1,9 +1,12 @@
-"""A process that writes to a store in every way, for ever: what `test_backup_alive` takes backups beside.
+"""A process that writes to a store in every way, forever: `test_backup_alive` takes backups while it runs.
 
-The workers of `store_workers` (exactly once from `in` to `out` and `audit`), and beside them: `ticks`, of which
-retention takes the oldest segments, with a reader that commits where it is; `table`, which is compacted; `cut`, which
-is truncated.  Single records, whose value is their offset (of `cut` behind the number of the cut).  Told on the
-standard output, a line each: those of the workers, `K end` of ticks, `B end` of table, `X cut offset` before a cut.
+It runs the workers of `store_workers` (exactly once from `in` to `out` and `audit`).  It also writes to three topics:
+`ticks`, whose oldest segments retention deletes, with a reader that commits its position; `table`, which is compacted;
+and `cut`, which is truncated.  Their records are single, and their value is their offset (in `cut` after the number of
+the truncation).
+
+It reports on the standard output, one line each: the lines of the workers, `K end` of ticks, `B end` of table,
+`X cut offset` before a truncation.
 """
 
 from __future__ import annotations

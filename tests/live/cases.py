@@ -1,4 +1,4 @@
-"""The operations that are interrupted: those of the face, and those of the UnifiedLog below it."""
+"""The operations that are interrupted: those of the public API, and those of the UnifiedLog below it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def left_open(world: World) -> None:
     transaction = world.opened.transaction("other")
     transaction.begin()
     world.append_in(transaction, 7, 2)
-    world.oracle.ends[7] = "aborted"  # by whoever opens the log next
+    world.oracle.ends[7] = "aborted"  # the next open aborts it
 
 
 def with_neighbour(world: World) -> None:
@@ -97,7 +97,7 @@ def append_columns(world: World) -> None:
 
 
 def append_refused(world: World) -> None:
-    """Several batches, of which the last is too large: none of them is there afterwards."""
+    """Several batches, the last of which is too large: none of them exists afterwards."""
     values = [value_of(ident, 300) for ident in world.idents(8)]
     with contextlib.suppress(RecordTooLargeException):
         world.opened.append_many([*values, bytes(2000)])
@@ -143,7 +143,7 @@ def write_numbered(world: World) -> None:
 
 
 def write_again(world: World) -> None:
-    """What was interrupted is repeated: the log must have it once."""
+    """Repeats the interrupted call: the log must have its records once."""
     if "pending" in world.extra:
         write_numbered(world)
     write_numbered(world)
@@ -265,7 +265,7 @@ def later_and_a_new_one(world: World) -> None:
 
 
 def away(world: World) -> None:
-    """No file of the log is open: what comes next opens its own again."""
+    """No file of the log is open: the next operation opens its own again."""
     OS_FILES.pool.trim(0)
 
 
@@ -360,7 +360,7 @@ def streamed(world: World) -> None:
 
 
 def into_duckdb(world: World) -> None:
-    """A table is there whole, or not at all."""
+    """A table exists whole, or not at all."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -393,7 +393,7 @@ def delete(world: World) -> None:
 
 
 def delete_finish(world: World) -> None:
-    """Deleted again, the folder is gone, and the name can be used anew."""
+    """If deleted again, the directory no longer exists, and the name can be reused."""
     folder = os.path.join(world.path, PARTITION)
     if os.path.exists(folder):
         world.engine.delete()
@@ -401,7 +401,7 @@ def delete_finish(world: World) -> None:
     log = world.opened
     try:
         log.close()
-    except Exception:  # the files are gone: a close has nothing to flush, and may say so
+    except Exception:  # the files no longer exist: a close has nothing to flush, and may say so
         assert log.closed
     world.oracle.units.clear()
     world.oracle.ends.clear()
@@ -454,7 +454,7 @@ def raise_watermark(world: World) -> None:
 
 
 def raise_start(world: World) -> None:
-    """Checkpointed by whoever calls it, or at the close: a kill takes it back."""
+    """The caller or the close writes the checkpoint: a kill undoes it."""
     world.engine.maybe_increment_log_start_offset(7, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
 
 

@@ -1,4 +1,4 @@
-"""The live lane's own: folders in memory, a watchdog that turns a hang into stacks, counts at the end of the run."""
+"""Shared by live tests: directories in memory, a watchdog that prints stacks after a hang, counts at a run's end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _watchdog() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_fails_in_the_background(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a background task fails with is only logged: here it fails the test, unless it is what the test looks at."""
+    """A background task only logs its error. Here such an error fails the test, unless the test is about it."""
     if request.node.get_closest_marker("logs_errors") is not None:
         yield
         return

@@ -1,7 +1,7 @@
-"""Threads that work on logs at once: started together, stopped together, their errors judged by a table.
+"""Threads that work on logs at once: started together, stopped together, their errors checked by a table.
 
-`MAY_RAISE` says what an operation may raise beside which other one; whatever else comes out fails the test.  Nobody
-ever sees a disk error where no disk failed, a bare OSError, or EBADF.
+`MAY_RAISE` lists the errors that an operation may raise next to each other one; any other error fails the test.  A
+disk error if no disk failed, a bare OSError, or EBADF is never right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.sampling import LONG
 SECONDS = float(os.environ.get("LIVE_SECONDS", "60" if LONG else "2"))
 HANG_SECONDS = 60.0
 
-# (what is done, beside what): what it may raise.
+# (operation, concurrent operation): the errors that it may raise.
 MAY_RAISE: dict[tuple[str, str], tuple[type[Exception], ...]] = {
     ("append", "close"): (IllegalStateException,),
     ("write", "close"): (IllegalStateException,),
@@ -45,7 +45,7 @@ MAY_RAISE: dict[tuple[str, str], tuple[type[Exception], ...]] = {
     ("compact", "close"): (IllegalStateException,),
     ("close", "close"): (),
     ("append", "truncate"): (),
-    ("write", "truncate"): (OutOfOrderSequenceException,),  # its number was asked for before the cut
+    ("write", "truncate"): (OutOfOrderSequenceException,),  # its number was drawn before the truncation
     ("read", "truncate"): (OffsetOutOfRangeException,),
     ("append", "retention"): (),
     ("read", "retention"): (OffsetOutOfRangeException,),
@@ -146,7 +146,7 @@ def all_stacks() -> str:
 
 
 class Member:
-    """One thread's way to append: names of its own, told to the oracle."""
+    """One thread's way to append: unique names, reported to the oracle."""
 
     def __init__(
         self, log: kafkalog.Partition, oracle: Oracle, number: int, *, seed: int = 0, filler: int = 40
@@ -220,7 +220,7 @@ def read_through(log: kafkalog.Partition, oracle: Oracle) -> None:
 
 
 def latest_through(log: kafkalog.Partition, oracle: Oracle) -> None:
-    """The last value of each key of a log that others change: those of a walk, where nothing was cut meanwhile."""
+    """The last value of each key of a log that others change: those of a walk, if nothing was truncated meanwhile."""
     end = log.high_watermark
     table = log.latest(end, isolation="read_uncommitted", batch_rows=50).read_all()
     keys, offsets, found = (table[name].to_pylist() for name in ("key", "offset", "value"))
@@ -266,7 +266,7 @@ def batch_start(log: kafkalog.Partition, offset: int) -> int:
     offset = min(offset, max(base, log.log_start_offset))
     assert log.engine is not None
     while (parted := log.engine.decided_across(offset)) is not None:
-        offset = parted[1] + 1  # behind the end of what it would part
+        offset = parted[1] + 1  # after the end of the transaction that it would split
     return offset
 
 
@@ -283,7 +283,7 @@ def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Par
 
 
 def _coordinators(log: kafkalog.Partition) -> Any:
-    """Those of the directory, as `open_log` has them; None where nobody has needed any."""
+    """The coordinators of the directory, as `open_log` has them; None if nobody has needed any."""
     tenant: Any = log.appends.lease.directory.tenant  # type: ignore[union-attr]
     return None if tenant is None else tenant.coordinators
 
@@ -307,7 +307,7 @@ DOORS = ("open_log", "a store")
 
 
 def open_door(door: str, path: Any, **options: Any) -> tuple[kafkalog.Partition, Callable[[], None]]:
-    """t-0 by one of two doors, and what closes it."""
+    """Opens t-0 in one of two ways; returns it and its close."""
     if door == "open_log":
         log = open_live(path, **options)
         return log, log.close

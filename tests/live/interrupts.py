@@ -1,17 +1,18 @@
-"""Ctrl-C everywhere: an operation is run once to count where it may be interrupted, then once for each place.
+"""Ctrl-C everywhere: an operation runs once to count the places where it may be interrupted, then once for each place.
 
-`Tracer` counts places of two kinds in kafkalog's own Python code and raises `Interrupted` at the chosen one:
+`Tracer` counts places of two kinds in kafkalog's Python code and raises `Interrupted` at the chosen one:
 
 - "line": before each line;
-- "call": where CPython 3.11+ really looks for signals: at a function's start, behind each call, at each jump back.
+- "call": where CPython 3.11+ really checks for signals: at a function's start, after each call, at each jump back.
 
-Left out is what no signal can reach: between the last step of a `with` block and the call of `__exit__`, and at a
-`try:`, CPython does not look (it would leave every lock of every program held); and a call's own exception is looked up
-where the call stands.
+Places that no signal can reach are left out.  CPython does not check between the last step of a `with` block and the
+call of `__exit__`, nor at a `try:` (otherwise every lock of every program could stay held).  The handler of a call's
+own exception is the one around the call.
 
-A `Case` prepares a directory once.  Each place gets a fresh copy of it, in memory; the operation is interrupted there;
-then another thread goes on: what the log shows is judged, the next append must get the right offset, a kill -9 at this
-moment is judged, the log is closed and opened again, verified and judged once more, and no file was left open.
+A `Case` prepares a directory once.  Each place gets a fresh copy of it in memory, and the operation is interrupted
+there.  Then another thread continues.  It checks what the log shows, that the next append gets the right offset, and
+the state that a kill -9 at this moment leaves.  It closes the log, opens it again, verifies and checks it once more,
+and finds no file left open.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CONFIG = {
 }
 LINES, CALLS = "line", "call"
 GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_numbers = itertools.count()  # no path comes twice: what a failed run left must not fail the next one
+_numbers = itertools.count()  # no path comes twice: leftovers of a failed run must not fail the next one
 
 
 def sampled_of(places: Sequence[tuple[str, int, str]], ours: tuple[str, ...], limit: int | None) -> list[int]:
@@ -99,7 +100,7 @@ def unreachable(code: CodeType) -> frozenset[int]:
             following = listed[number : number + 3]
             if [(each.opname, each.argval) for each in following] == [("LOAD_CONST", None)] * 3:
                 places.add(it.offset)
-                for before in reversed(listed[:number]):  # what only brings the stack into order
+                for before in reversed(listed[:number]):  # instructions that only arrange the stack
                     if before.opname not in ("NOP", "POP_TOP", "SWAP", "PUSH_NULL", "LOAD_CONST"):
                         break
                     if before.opname == "LOAD_CONST" and before.argval is not None:
@@ -133,7 +134,8 @@ def looks_for_signals(operation: str) -> bool:
 class Tracer:
     """A context manager that counts places in the thread that enters it and raises at number `at` (from 0).
 
-    Cyclic garbage is not collected meanwhile: what it would close is not the operation's, and moves the numbers.
+    Cyclic garbage is not collected meanwhile: its finalizers do not belong to the operation, and would shift the
+    numbers.
     """
 
     def __init__(self, kind: str, at: int | None = None) -> None:
@@ -161,7 +163,9 @@ class Tracer:
             return None
         if self.kind == LINES:
             return self._line
-        if not frame.f_code.co_flags & GENERATOR:  # where one goes on, its `try` blocks would not see the exception
+        if (
+            not frame.f_code.co_flags & GENERATOR
+        ):  # a generator that continues would not see it in its `try` blocks
             self.place(frame)
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -313,8 +317,8 @@ Step = Callable[[World], object]
 class Case:
     """An operation to be interrupted.
 
-    `prepare` fills the directory (the log is open; left `clean` it is closed at the end, else as after a kill);
-    `before` runs on each copy once it is open; `act` is traced; `after` goes on by hand before the log is judged.
+    `prepare` fills the directory (the log is open; left `clean` it is closed at the end, else as after a kill).
+    `before` runs on each copy once it is open.  `act` is traced.  `after` runs before the log is checked.
     `opens`: `act` itself opens the log.  `closes`: `act` closes it.
     """
 
@@ -348,7 +352,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs cases below `base`, a folder in memory."""
+    """Runs cases below `base`, a directory in memory."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -360,7 +364,7 @@ class Runner:
     def _run(self, case: Case, kind: str, limit: int | None) -> Outcome:
         template = self._template(case)
         outcome = Outcome()
-        for _ in range(2):  # what is imported or made on first use is no place of the operation
+        for _ in range(2):  # imports and lazy initialization are not places of the operation
             places = self._once(case, template, Tracer(kind), outcome, label="not interrupted")
             if outcome.failures:
                 return outcome

@@ -1,9 +1,9 @@
 """Ctrl-C in a LogManager: the operations that are interrupted, and what must hold then (see `tests.live.interrupts`).
 
-A case is run once to count its places, then once for each that is chosen, in a fresh copy of three prepared
-directories.  What a kill -9 at that moment leaves is put aside.  Another thread goes on: everything that was promised
-is there, logs are made, written and moved, the manager shuts down, each directory is marked and unlocked, no file is
-open; then what was put aside is started, too.
+A case runs once to count its places, then once for each chosen place, in a fresh copy of three prepared directories.
+The state that a kill -9 at that moment leaves is copied for later.  Then another thread continues.  Every promise must
+be kept: logs are created, written and moved, the manager shuts down, each directory is marked and unlocked, and no file
+is open.  Last, a manager is started on the copy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Case:
 
 
 class Runner:
-    """Runs cases below `base`, a folder in memory."""
+    """Runs cases below `base`, a directory in memory."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -71,7 +71,7 @@ class Runner:
         else:
             template.die()
         outcome = Outcome()
-        for _ in range(2):  # what is imported or made on first use is no place of the operation
+        for _ in range(2):  # imports and lazy initialization are not places of the operation
             places = self._once(case, template, Tracer(kind), outcome, "not interrupted")
             if outcome.failures:
                 return outcome
@@ -224,7 +224,7 @@ def handle_failure(house: House) -> None:
 
 
 def failure_is_handled(house: House) -> None:
-    """Everything about the other two directories; the rest of the story is told by hand."""
+    """Checks the other two directories; the rest of the story is reported by hand."""
     manager = house.manager
     handle_failure(house)
     assert manager.offline_log_dirs == [house.dirs[1]]
@@ -264,7 +264,7 @@ def block(house: House) -> None:
 
 
 def left_between_the_renames(house: House) -> None:
-    """A move whose process died when the partition had two whole folders."""
+    """A move whose process died when the partition had two whole directories."""
     house.open()
     moved = house.manager.get_log("t-0")
     assert moved is not None
@@ -283,7 +283,7 @@ def left_between_the_renames(house: House) -> None:
     finally:
         UnifiedLog.rename_dir = rename  # type: ignore[method-assign]
         house.die()
-        moved.close_quietly()  # which the manager had given away, and whoever moved it did not live to take
+        moved.close_quietly()  # the manager had handed it over; the mover died before it took it
 
 
 def call(name: str, *args: Any) -> Step:

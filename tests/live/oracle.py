@@ -1,16 +1,22 @@
-"""What a log may hold after threads, interrupts, closes and kills, worked out from what was asked of it.
+"""The states that a log may have after threads, interrupts, closes and kills, derived from the requests to it.
 
-Every record carries a name of its own, `thread.number`.  A test says what it attempts, then what was acknowledged;
-`judge` holds that against what a log shows:
+Every record carries a unique name, `thread.number`.  A test reports its attempts, then the acknowledgments;
+`judge` compares them with the content of a log:
 
     acknowledged <= recovered <= attempted
 
-and every record at the offset that was acknowledged, each thread's numbers in order, what one append wrote in one batch
-whole or not there, a transaction whole or not there for read_committed, nothing at or above a finished truncation that
-was there before it, nothing below a finished deletion.  Whatever was interrupted may have happened, or not, and a cut
-may have gone a part of its way; but the batches that are there lie one behind the other without a hole.
+It checks that
 
-Knows the public face alone (and the batch headers that its reader shows).  Thread-safe: times are ticks of one counter.
+- every record has the offset that was acknowledged, and each thread's numbers are in order;
+- the batch of one append exists whole or not at all, and a transaction too for read_committed;
+- no record from before a finished truncation is at or above its offset;
+- no record is below a finished deletion.
+
+An interrupted operation may have happened or not, and a truncation may have happened in part.  The batches that
+exist still follow each other without a hole.
+
+The oracle uses only the public API (and the batch headers that its reader shows).  It is thread-safe: times are ticks
+of one counter.
 """
 
 from __future__ import annotations
@@ -58,7 +64,7 @@ class Cut:
 
 @dataclass
 class Seen:
-    """What a log shows: [(offset, name)] to each isolation, and where its batches lie."""
+    """The content of a log: [(offset, name)] for each isolation level, and the positions of its batches."""
 
     start: int
     end: int
@@ -184,7 +190,7 @@ class Oracle:
         for name, offset in zip(unit.names, unit.offsets, strict=True):
             found = place.get(name)
             assert found is None or found == offset, f"{name!r} was given offset {offset} and stands at {found}"
-            # A batch goes whole, so a cut takes what lies below it in the same batch too.
+            # A batch goes whole, so a truncation also takes the records below it in the same batch.
             reach = [cut for cut in truncations if cut.offset <= unit.offsets[-1]]
             if any(cut.start > unit.end and cut.end < NEVER and cut.offset <= offset for cut in reach):
                 assert found is None, f"{name!r} at {offset} was truncated and is back"
@@ -246,7 +252,7 @@ def look(log: kafkalog.Partition) -> Seen:
 
 
 def copy_as_killed(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """What `kill -9` would leave now: all files, no marker of a clean shutdown, a lock that nobody holds."""
+    """Copies what `kill -9` would leave now: all files, no marker of a clean shutdown, a lock without an owner."""
     copy_moving(source, target)
     marker = os.path.join(target, names.CLEAN_SHUTDOWN_FILE)
     if os.path.exists(marker):
@@ -254,7 +260,7 @@ def copy_as_killed(source: str | os.PathLike[str], target: str | os.PathLike[str
 
 
 def copy_moving(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """All files below `source` but its locks, while background tasks may go on there."""
+    """Copies all files below `source` except for its locks, while background tasks may run there."""
     for attempt in range(10):
         try:
             shutil.copytree(source, target, ignore=_not_there)
@@ -305,7 +311,7 @@ def check_killed(path: str | os.PathLike[str], scratch: str, partition: str, ora
 
 
 def append_one(log: kafkalog.Partition, oracle: Oracle) -> int:
-    """One more record, which must get the offset where the log ends."""
+    """Appends one more record, which must get the offset at the log's end."""
     end = log.end_offset
     unit = oracle.attempt(b"900.%d" % len(oracle.units))
     offset = log.append(unit.names[0])
@@ -332,7 +338,7 @@ Check = Callable[[], None]
 
 
 def in_a_thread(check: Check, *, seconds: float = 10.0) -> None:
-    """Run a check in another thread: it must not wait for ever for a lock that was left held."""
+    """Run a check in another thread: it must not wait forever for a lock that nobody releases."""
     failed: list[BaseException] = []
 
     def run() -> None:

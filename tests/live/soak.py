@@ -1,13 +1,16 @@
 """A LogManager under everything at once, for a long time: `python -m tests.live.soak --minutes 20`.
 
-Many partitions in three directories, writer and reader threads, retention, a pool of cleaner threads, moves, deletions
-with a new beginning, truncation, other policies, and half way one directory whose disk fails for good.  Each partition
-has one writer at a time, so that its n-th record of a life must get offset n; readers follow, and must see each record
-once, in order, but for what retention took.  Of compacted partitions (`Kind`) a reader who goes through all of it must
-see offsets grow, and of each key what was acknowledged when it began, or something newer.  Figures are printed as it
-goes; at the end descriptors, maps and memory must not have grown, nothing is uncleanable, no thread has died, the
-manager is shut down, started again without the failed directory, and every acknowledged record, or the last one of each
-key, is looked for.
+There are many partitions in three directories, writer and reader threads, retention, a pool of cleaner threads, moves,
+deletion followed by creation, truncation and changes of the cleanup policy.  Halfway, one directory's disk fails for
+good.
+
+Each partition has one writer at a time, so that its n-th record of a life must get offset n.  Readers follow, and must
+see each record once and in order, except for those that retention deleted.  A reader of a whole compacted partition
+(`Kind`) must see offsets grow, and for each key the value that was acknowledged when it began, or a newer one.
+
+The soak prints figures while it runs.  At the end descriptors, maps and memory must not have grown, no partition is
+uncleanable, and no thread has died.  The manager is shut down and started again without the failed directory.  Then
+every acknowledged record, or the last one of each key, must exist.
 """
 
 from __future__ import annotations
@@ -67,11 +70,11 @@ KEYS = 60
 
 
 class Kind(enum.Enum):
-    """What becomes of a partition's records, by its topic."""
+    """The treatment of a partition's records, chosen by its topic."""
 
     PLAIN = "p"
     COMPACTED = "c"
-    CUT = "t"  # compacted, too, and truncated; nobody reads it meanwhile, for a file is cut under readers
+    CUT = "t"  # compacted, too, and truncated; nobody reads it meanwhile, because a file is truncated under readers
 
     @property
     def is_compacted(self) -> bool:
@@ -80,14 +83,14 @@ class Kind(enum.Enum):
 
 @dataclass
 class Partition:
-    """What is known of one: its life, and how many records of it were acknowledged."""
+    """The known state of one partition: its life, and the number of acknowledged records."""
 
     name: str
     life: int = 0
     acknowledged: int = 0
-    last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # of a compacted one, by key
+    last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # by key, if it is compacted
     writing: threading.RLock = field(default_factory=threading.RLock)
-    cut_begun: int | None = None  # to this offset, and perhaps done: where it ends nobody knows, and it is cut no more
+    cut_begun: int | None = None  # to this offset, and perhaps done: its end is unknown, and it is truncated no more
     cut_to: int | None = None  # the last time, in this life
 
     @property
@@ -101,20 +104,21 @@ class Partition:
         self.cut_begun = self.cut_to = None
 
     def cut(self, offset: int) -> None:
-        """Of a key whose last record is cut off nothing is known: a pass may have dropped those before it."""
+        """Forgets keys whose last record is truncated: a pass may have dropped the records before it."""
         self.acknowledged = self.cut_to = offset
         self.last = {key: known for key, known in self.last.items() if known[0] < offset}
 
     def ends_rightly(self, log: UnifiedLog) -> bool:
-        """Whether a log that was opened again ends where it ended.  Where it was cut within what a pass had cleaned it
-        ends, as Kafka's, behind the last batch that is left."""
+        """Whether a log that was opened again ends where it ended.
+
+        After a truncation within a cleaned part it ends, as Kafka's, after the last remaining batch."""
         end = log.log_end_offset
         return end == self.acknowledged or (self.acknowledged == self.cut_to and end < self.cut_to)
 
 
 @dataclass
 class Figures:
-    """What the process holds."""
+    """The resources that the process holds."""
 
     descriptors: int
     maps: int
@@ -131,7 +135,7 @@ class Figures:
 
 
 def held(process: str = "self") -> list[str]:
-    """What is open, but for files that wait for their deletion: of these there are as many as there is work."""
+    """The open files, except for those that wait for their deletion: their number varies with the work."""
     found = []
     for number in os.listdir(f"/proc/{process}/fd"):
         try:
@@ -215,7 +219,7 @@ class Soak:
                 self.count("appended")
 
     def begin_again(self, partition: Partition) -> None:
-        """Its disk has failed, perhaps while it was made anew: it begins a new life on another one."""
+        """Its disk has failed, perhaps while it was being recreated: it begins a new life on another one."""
         assert self.files.failed, partition
         self.count("lost")
         partition.begin_again()
@@ -259,7 +263,7 @@ class Soak:
                 return
             end = partition.acknowledged
             offset = max(log.log_start_offset, end - rng.randrange(1 + end // rng.choice((1, 10))))
-            partition.cut_begun = offset  # should the manager's end come between the cut and what follows it
+            partition.cut_begun = offset  # in case the manager is closed between the truncation and the next step
             try:
                 if rng.random() < 0.1:
                     self.manager.truncate_fully_and_start_at(partition.name, offset)
@@ -291,7 +295,7 @@ class Soak:
         self.count("settings")
 
     def read_compacted(self, log: UnifiedLog, of: Partition, life: int) -> dict[str, tuple[int, bytes | None]]:
-        """All of a life's log, once: what it says of each key."""
+        """Reads all of a life's log once, by key."""
         seen: dict[str, tuple[int, bytes | None]] = {}
         at, before = log.log_start_offset, -1
         while at < log.log_end_offset and not self.stop.is_set():
@@ -451,7 +455,7 @@ class Soak:
         print(f"cleaned: {len(cleaner.manager.all_cleaner_checkpoints())} partitions")
 
     def judge_keys(self, partition: Partition, log: UnifiedLog) -> None:
-        """Of each key what was acknowledged last is there; of a deleted one the delete, or nothing."""
+        """The last acknowledged value of each key exists. A deleted key has its tombstone or no record."""
         seen = self.read_compacted(log, partition, partition.life)
         for key, (number, value) in partition.last.items():
             assert seen.get(key) == (number, value) or (value is None and key not in seen), (partition.name, key, seen)
@@ -476,7 +480,7 @@ def keyed_batch(key: str, value: bytes | None, rng: random.Random) -> bytes:
 
 
 def check_flat(told: list[Figures]) -> None:
-    """The last fifth beside the second: what grows without end has grown by then."""
+    """Compares the last fifth with the second: a leak has grown by then."""
     fifth = max(1, len(told) // 5)
     early, late = told[fifth : 2 * fifth], told[-fifth:]
     for name in ("descriptors", "maps", "resident_mib"):

@@ -1,9 +1,9 @@
-"""Who works on a store in its soak (`tests.live.store_soak`): writers, followers, transactional workers, and those who
-move, add, make and delete.
+"""The threads of the store's soak (`tests.live.store_soak`): writers, followers, transactional workers, and threads
+that move, add, create and delete.
 
-Each is a `Worker` with a thread of his own, does one step after the other and writes down in his journal what came of
-it.  Into most of them exceptions are raised at any moment of a step: what was not written down then may be there or
-not; a follower is made again, or put back to where he had come.
+Each is a `Worker` with its own thread.  It does one step after the other and writes each result to its journal.
+Exceptions are raised into most workers at any moment of a step.  A step whose result is missing from the journal may
+have happened or not.  A follower is created again, or put back to its last position.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Writer(Worker):
         self.acked(topic.name, topic.append_many([(value_of(each), key_of(each)) for each in codes]), codes)
 
     def many_at(self) -> None:
-        """Without keys; some to a partition of their own."""
+        """Without keys; some to a fixed partition."""
         codes = self.codes(self.rng.randint(1, 40))
         topic = self.store.topic(self.rng.choice(WRITTEN))
         partition = self.rng.choice((None, self.rng.randrange(topic.partitions)))
@@ -212,7 +212,7 @@ class Writer(Worker):
         while self.sent and self.sent[0][0].done():
             where = self.sent[0][0].result()
             code = self.sent[0][1]
-            self.sent.popleft()  # what comes between is an acknowledgment that nobody has written down
+            self.sent.popleft()  # the entry between is an acknowledgment that was not written down
             self.journal.write("acked", place_of(where), where.offset, 1, code, None)
 
     def named(self) -> None:
@@ -265,7 +265,7 @@ class Follower(Worker):
         self.journal.write("follower", name, self.is_committed, kind == "prefix")
 
     def make(self) -> StoreReader:
-        """The reader, which is made again now and then."""
+        """Creates the reader, which happens now and then."""
         reader = self.reader
         was_cut, self.is_in_step = self.is_in_step, True
         if reader is not None and not was_cut and self.rng.random() > 0.01:
@@ -431,14 +431,14 @@ class Transactor(Worker):
         return first >> TXN_SHIFT, itertools.count(first + 1)
 
     def transform(self) -> None:
-        reader, self.reader = self.reader, None  # behind one that does not commit, the reader is where no cursor is
+        reader, self.reader = self.reader, None  # after a transaction without a commit, the reader is not at the cursor
         if reader is None or self.rng.random() < 0.02:
             if reader is not None:
                 reader.close()  # a cursor has one reader at a time
             try:
                 reader = self.store.reader(self.name, topics=[INPUT], isolation="read_committed")
             except UnstableOffsetCommitException:
-                return  # one that an interrupt came out of, which the background ends
+                return  # an interrupted one, which the background ends
             self.position = {str(each): at for each, at in reader.positions().items()}
         found = reader.poll(self.rng.randint(1, 200), timeout_ms=50)
         if not found:
@@ -462,7 +462,7 @@ class Transactor(Worker):
                         self.journal.write("acked", f"{topic}-{number}", given.start, len(given), rows[0], rows[-1])
             transaction.commit_offsets(reader)
             if kind < 0.02:
-                time.sleep(0.1)  # who looks for those that are overdue may come, or not
+                time.sleep(0.1)  # the check for overdue ones may come, or not
             elif kind < 0.10:
                 raise GivenUpError
             elif kind < 0.14:
@@ -491,7 +491,7 @@ class Transactor(Worker):
             self.journal.write("txn", txn, "ending")
 
     def fence(self) -> None:
-        """A twin of the same id."""
+        """A second holder of the same id."""
         txn, codes = self.begun([])
         with self.ended(txn), self.store.transaction(self.name) as twin:
             code = next(codes)
@@ -529,7 +529,7 @@ class Mover(Worker):
 
 
 class Changer(Worker):
-    """Adds partitions, changes settings, ends overdue transactions, and looks at everything."""
+    """Adds partitions, changes settings, ends overdue transactions, and reads everything."""
 
     def step(self) -> None:
         time.sleep(self.rng.random() * 0.3)
@@ -573,7 +573,7 @@ class Maker(Worker):
 def all_workers(
     store: Store, folder: Path, process: int, seed: int, positions: dict[str, dict[Place, int]]
 ) -> tuple[list[Worker], list[Follower]]:
-    """Those who change something, and those who follow."""
+    """The workers that change something, and the followers."""
     workers: list[Worker] = [Writer(store, slot, folder, process, seed) for slot in range(1, 9)]
     workers += [Transactor(store, slot, folder, process, seed) for slot in (9, 10)]
     workers += [kind(store, kind.__name__, folder, process, seed) for kind in (Mover, Changer, Maker)]

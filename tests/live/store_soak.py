@@ -1,15 +1,17 @@
 """A store under everything at once, for a long time: `python -m tests.live.store_soak --minutes 10 [--kill]`.
 
-In one process 8 writers (one by one, many, columns, producers, idempotent ones), 7 followers (plain, read_committed,
-by cursor, Arrow, asyncio, by key), 2 transactional workers that read, transform and write; in another one a follower
-that reads only, with cursors of its own.  Meanwhile segments roll, retention and compaction run by themselves,
-partitions are added and moved, topics made and deleted, and exceptions raised into whoever is at work.  With `kill` the
-writing process is killed with -9 at random moments, and started again.
+One process runs 8 writers (one by one, many, columns, producers, idempotent ones), 7 followers (plain, read_committed,
+by cursor, Arrow, asyncio, by key) and 2 transactional workers that read, transform and write.  Another process runs a
+read-only follower with its own cursors.  Meanwhile segments roll, retention and compaction run in the background,
+partitions are added and moved, topics are created and deleted, and exceptions are raised into the workers.  With
+`--kill` the writing process is killed with -9 at random moments, and started again.
 
-What they do stands in `tests.live.store_crew`; they write it down, and `tests.live.store_story` judges: each
-acknowledged record is there once, in its sender's order, unless retention or compaction may have taken it; transactions
-are whole over partitions and cursors, what they make of their input is there exactly once; each follower has seen every
-record that was for him once, without a gap; what a process holds does not grow, and `kafkalog verify` finds nothing.
+The workers of `tests.live.store_crew` write journals, and `tests.live.store_story` checks them:
+
+- Each acknowledged record exists once, in its sender's order, unless retention or compaction may have deleted it.
+- Transactions are whole over partitions and cursors, and their output for each input exists exactly once.
+- Each follower has seen every record of its topics once, without a gap.
+- The process's resources do not grow, and `kafkalog verify` finds nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def open_store(root: Path, cleaner: CleanerConfig = POOL) -> Store:
 
 
 def write(root: Path, process: int, seed: int) -> None:
-    """What the process does that may be killed, until there is a file `stop`."""
+    """The work of the process that may be killed, until a file `stop` exists."""
     fail_at_once()
     threads = threading.active_count()
     positions = json.loads((root / "positions").read_text())
@@ -96,7 +98,7 @@ def write(root: Path, process: int, seed: int) -> None:
         each.stopping.set()
     for each in workers:
         join(each.thread)
-    store._own().end_overdue()  # what interrupts have left open
+    store._own().end_overdue()  # transactions that interrupts left open
     assert not [each for each in store.transactions() if each.state == "Ongoing"], store.transactions()
     for follower in followers:
         follower.deadline_s = time.monotonic() + END_S / 2
@@ -109,7 +111,8 @@ def write(root: Path, process: int, seed: int) -> None:
     gc.collect()
     assert not no_descriptors_below(root / "disk0"), no_descriptors_below(root / "disk0")
     assert not no_descriptors_below(root / "disk1"), no_descriptors_below(root / "disk1")
-    # CPython keeps a dummy for ever of a thread that was begun without `threading`, as those are that load logs.
+    # CPython keeps a dummy forever for a thread that was started without `threading`, as the threads that load logs
+    # are.
     left = [each.name for each in threading.enumerate() if not each.name.startswith("Dummy")]
     assert len(left) == threads, left
 
@@ -122,7 +125,7 @@ def join(thread: threading.Thread) -> None:
 
 
 def fail_at_once() -> None:
-    """What goes wrong in any thread ends the process."""
+    """Ends the process when any thread fails."""
     faulthandler.enable()
 
     def end(what: object) -> None:
@@ -146,7 +149,7 @@ def fail_at_once() -> None:
 
 
 def follow(root: Path, seed: int) -> None:
-    """Reads beside the writing process, opens the store again now and then, until there is a file `drain`."""
+    """Reads next to the writing process, opens the store again now and then, until a file `drain` exists."""
     fail_at_once()
     rng = random.Random(seed)
     follower: Follower | None = None
@@ -215,7 +218,7 @@ class StoreSoak:
         return (self.root / "errors").read_text(errors="replace")[-8000:]
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """It ends by itself."""
+        """The process ends normally."""
         try:
             process.wait(3 * END_S)
         except subprocess.TimeoutExpired:

@@ -1,13 +1,13 @@
-"""What the store's soak says of itself, and the judge of it (see `tests.live.store_soak`).
+"""The journals of the store's soak, and the oracle that checks them (see `tests.live.store_soak`).
 
-A record's value begins with its code: who sent it (a sender has one thread, and a number of its own in each process
-that was started), and the how-manieth of his it is; key and filler follow from the code, so that nothing that nobody
-sent can be taken for a record.  Codes of transactional workers have the transaction's number in them.
+A record's value begins with its code.  The code names the sender (a sender has one thread, and a new number in each
+process that is started) and counts the sender's records.  Key and filler follow from the code, so that nothing unsent
+can be taken for a record.  Codes of transactional workers contain the transaction's number.
 
-Each worker writes a journal: what was acknowledged, what a follower saw, which commits and transactions began and
-ended.  An entry is one write to a file of its own, so that a process that is killed leaves whole ones.  `StoreOracle`
-reads them, and keeps per partition, by offset: which code was acknowledged there (or out of which, where a call says
-it of many at once), which was seen, and who saw it.
+Each worker writes a journal: acknowledgments, the records that a follower saw, and the commits and transactions that
+began and ended.  An entry is one write to the worker's file, so that a killed process leaves whole entries.
+`StoreOracle` reads them.  For each partition and offset it keeps the acknowledged code (or a range of codes, if one
+call acknowledges many at once), the code that was seen, and the followers that saw it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 
 SENDER_SHIFT = 44
 SLOTS = 64  # senders of one process
-TXN_SHIFT = 12  # of a transactional worker's codes: the number within the transaction
+TXN_SHIFT = 12  # in a transactional worker's code: the bits of the number within the transaction
 TRANSACTIONAL = (9, 10)  # the slots of transactional workers
 KEYLESS = (3, 6)
-NAMED = {7: "named-0", 8: "named-1"}  # idempotent writers, whose numbers go on from process to process
+NAMED = {7: "named-0", 8: "named-1"}  # idempotent writers, whose numbers continue from process to process
 COMPACTED = "keyed"
 KEYS = 61
 _LENGTH = struct.Struct("<I")
@@ -97,7 +97,7 @@ class Tail:
 
 
 class Story:
-    """What is known of one partition, by offset; 0 where nothing is."""
+    """The known facts about one partition, by offset; 0 means unknown."""
 
     def __init__(self) -> None:
         self.low = np.zeros(1024, np.int64)  # the codes of which one was acknowledged here
@@ -105,9 +105,9 @@ class Story:
         self.seen = np.zeros(1024, np.int64)
         self.committed = np.zeros(1024, np.bool_)  # a read_committed reader saw it
         self.saw: dict[str, np.ndarray[Any, Any]] = {}  # by follower
-        self.next: dict[str, int] = {}  # by follower: behind what it saw last
-        self.jumps: dict[str, list[tuple[int, int]]] = {}  # by follower: what had gone by retention
-        self.cursor: dict[str, int] = {}  # by follower: what its last commit that returned said
+        self.next: dict[str, int] = {}  # by follower: after the last record that it saw
+        self.jumps: dict[str, list[tuple[int, int]]] = {}  # by follower: offsets that retention had deleted
+        self.cursor: dict[str, int] = {}  # by follower: the last commit that returned
 
     def grow(self, size: int) -> None:
         if size <= len(self.low):
@@ -133,10 +133,10 @@ class StoreOracle:
 
     def __init__(self) -> None:
         self.stories: dict[Place, Story] = {}
-        self.outcomes: dict[int, str] = {}  # of transactions: begun, ending, committed, aborted
-        self.inputs: dict[int, list[tuple[Place, int]]] = {}  # of a transaction that reads and transforms
+        self.outcomes: dict[int, str] = {}  # by transaction: begun, ending, committed, aborted
+        self.inputs: dict[int, list[tuple[Place, int]]] = {}  # read by transforming transactions
         self.counts: Counter[str] = Counter()
-        self.is_committed: dict[str, bool] = {}  # of followers
+        self.is_committed: dict[str, bool] = {}  # by follower
         self.has_prefix: dict[str, bool] = {}
 
     def story(self, place: Place) -> Story:
@@ -184,7 +184,7 @@ class StoreOracle:
         self.counts["retention before a follower"] += 1
 
     def _again(self, follower: str, place: Place, position: int) -> None:
-        """It was made again, and goes on there."""
+        """The follower was created again, and continues there."""
         story = self.story(place)
         at = story.next.get(follower, 0)
         if position > at:  # control records, aborted ones and what a filter leaves out lie there, or nobody will see it
@@ -214,7 +214,7 @@ class StoreOracle:
     # --- the judgement -----------------------------------------------------------------------------------
 
     def positions(self) -> dict[str, dict[Place, int]]:
-        """Where each follower goes on."""
+        """The position at which each follower continues."""
         found: dict[str, dict[Place, int]] = {name: {} for name in self.is_committed}
         for place, story in self.stories.items():
             for name, at in story.next.items():
@@ -265,7 +265,7 @@ class StoreOracle:
         return found
 
     def _judge_outcomes(self, last: Mapping[Place, Last]) -> None:
-        """Where nobody was told how a transaction ended, readers say it."""
+        """If nobody knows how a transaction ended, readers decide it."""
         shown: set[int] = set()
         for story in self.stories.values():
             codes = story.seen[story.committed & (story.seen != 0)]
@@ -303,7 +303,7 @@ class StoreOracle:
                 assert hidden >= steps[at] - 1, f"{place}: numbers are left out behind offset {offsets[at]}"
 
     def _judge_last(self, place: Place, last: Last) -> None:
-        """What must be there is there, and committed readers see what they must."""
+        """Checks that every required record exists and that committed readers saw what they must."""
         story = self.stories[place]
         is_there = np.zeros(len(story.low), np.bool_)
         is_there[last.offsets] = True
@@ -341,7 +341,7 @@ class StoreOracle:
             wanted &= _has_prefix(story.seen)
         saw = story.saw_of(follower)
         if place.startswith(COMPACTED):
-            wanted[: last.end] &= np.isin(np.arange(last.end), last.offsets)  # what came late may have been compacted
+            wanted[: last.end] &= np.isin(np.arange(last.end), last.offsets)  # late ones may have been compacted
         for begin, end in story.jumps.get(follower, ()):
             wanted[begin:end] = False
         missed = np.flatnonzero(wanted & ~saw)
@@ -381,7 +381,7 @@ class StoreOracle:
 
 
 class Last:
-    """What a partition holds in the end: offsets and codes of its records, and the offsets that are committed."""
+    """The final content of a partition: offsets and codes of its records, and the committed offsets."""
 
     def __init__(self, start: int, end: int, offsets: list[int], codes: list[int], committed: list[int]) -> None:
         self.start, self.end = start, end

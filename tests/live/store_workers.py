@@ -1,9 +1,11 @@
 """Processes to be killed that read a topic, transform it and write to two others, each record exactly once.
 
-As `tests.crash.nursery`: forked for each line on the standard input.  The threads of one process: a feeder that appends
-to `in`, and workers, each with a transactional id and a cursor of its own, which read all of `in` and write what they
-find to `out` and `audit`, some of it in transactions that they give up.  Told through the pipe, a line each: `F count`
-when the feeder has appended so much in all partitions, `C worker partition offset` when a worker's commit was done.
+As in `tests.crash.nursery`, a process is forked for each line on the standard input.  One thread, the feeder, appends
+to `in`.  The others are workers, each with its transactional id and cursor.  A worker reads all of `in` and writes its
+results to `out` and `audit`; it aborts some of its transactions.
+
+The process reports through the pipe, one line each: `F count` when the feeder has appended so much in all partitions,
+`C worker partition offset` when a worker's commit was done.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def work_for_ever(log_dir: str, pipe: int, seed: int, threads: int, durability: 
 
 
 def transact_until_given_up(store: Store, reader: StoreReader, number: int, rng: random.Random, tell: object) -> None:
-    """A few records are a transaction; behind one that is given up the reader is where no cursor is."""
+    """A transaction has a few records; after one that is aborted, the reader is not at the cursor."""
     while True:
         if rng.random() < 0.5:
             found = reader.poll(rng.randint(1, 60), timeout_ms=1000)

@@ -1,11 +1,13 @@
-"""Real interrupts at random moments: a process that works on a log and is hit again and again; run by `test_storms`.
+"""Real interrupts at random moments: a process that works on a log is interrupted repeatedly; run by `test_storms`.
 
     python -m tests.live.storm signals|threads DIRECTORY SEED SECONDS
 
-"signals": the main thread, and SIGALRM some microseconds after an operation began; the handler is Python's own for
-Ctrl-C, and often a second one comes while the first is dealt with.  "threads": three workers into which another thread
-raises by PyThreadState_SetAsyncExc.  Between operations nobody is hit; the oracle judges the log every few operations,
-and it is closed, opened, killed (in a copy) and verified.  Says its counts as JSON; a failure ends with its traceback.
+- "signals": SIGALRM interrupts the main thread some microseconds after an operation began.  The handler is Python's own
+  for Ctrl-C, and often a second signal comes while the first is being handled.
+- "threads": another thread raises into three workers by PyThreadState_SetAsyncExc.
+
+Nothing is interrupted between operations.  The oracle checks the log every few operations, and the log is closed,
+opened, killed (in a copy) and verified.  The process prints its counts as JSON; a failure ends with its traceback.
 """
 
 from __future__ import annotations
@@ -150,12 +152,12 @@ class Life:
         if what in ("close", "open_again"):
             self.log.close()
             assert self.log.closed
-            gc.collect()  # a Partition that was made, and never arrived
+            gc.collect()  # a Partition that was created but never returned
             self.use(open_live(self.path, PARTITION))
 
     def judge(self) -> None:
         self.oracle.retention = True
-        end_left(self.log)  # what an interrupt came out of twice
+        end_left(self.log)  # transactions that two interrupts left
         try:
             self.oracle.judge(look(self.log))
             append_one(self.log, self.oracle)

@@ -26,7 +26,7 @@ OUT = [TopicPartition("out", 0), TopicPartition("out", 1)]
 
 
 def hanging(root: Path) -> None:
-    """Of which no coordinator knows."""
+    """Writes a transaction that no coordinator knows."""
     with kafkalog.open_log(root, "out-0") as log:
         log.append(b"before")
         txn = client_transaction(log, "lost")
@@ -73,7 +73,7 @@ def markers(root: Path, partition: int) -> int:
 
 
 def judge(root: Path, which: str) -> None:
-    """Ends it, if it was not ended, and looks at what is there."""
+    """Ends it, if it was not ended, and reads the result."""
     with suppress(InvalidTxnStateException):  # it was ended before the interrupt
         abort(planned(root, which))
     with pytest.raises(InvalidTxnStateException):
@@ -103,7 +103,7 @@ def world(base: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
 @pytest.mark.parametrize("kind", [CALLS, LINES])
 def test_an_interrupt_anywhere(world: tuple[Path, str], kind: str) -> None:
     base, which = world
-    for number in range(2):  # what is made on first use is no place of the operation
+    for number in range(2):  # lazy initialization is not a place of the operation
         root = shutil.copytree(base / "made", base / f"counted-{number}")
         plan = planned(root, which)
         with Tracer(kind) as tracer:
@@ -125,7 +125,7 @@ def test_an_interrupt_anywhere(world: tuple[Path, str], kind: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_an_open_after_an_interrupt_goes_on(base: Path) -> None:
-    """What the coordinator had decided is carried out by the next open; what it had not is aborted by it."""
+    """The next open completes a decision of the coordinator. It aborts a transaction without a decision."""
     crashed(base / "made")
     root = shutil.copytree(base / "made", base / "counted")
     plan = planned(root, "coordinated")

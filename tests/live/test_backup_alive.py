@@ -1,7 +1,7 @@
-"""Backups beside a process that appends, rolls, retains, compacts, truncates, commits cursors and transactions.
+"""Backups next to a process that appends, rolls, retains, compacts, truncates, commits cursors and transactions.
 
-Each is restored and opened: every partition is a prefix of its log at one moment, transactions are whole or not there
-in all partitions alike, cursors lie within the copies, and nothing that was told before the backup is missing.
+Each backup is restored and opened.  Every partition must be a prefix of its log at one moment.  Transactions are whole
+or absent in all partitions alike, cursors point into the copies, and everything reported before the backup exists.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def judge(store: Store, before: list[str], cuts: dict[int, int]) -> int:
 
 
 def judge_cut(found: list[bytes], cuts: dict[int, int]) -> None:
-    """What `cut` had behind some cut: at each offset the number of the last cut at or below it."""
+    """Checks records of `cut`, written after some truncation: each has the last truncation at or below its offset."""
     numbers = np.array([int(value.partition(b":")[0]) for value in found], np.int64)
     assert [int(value.partition(b":")[2].rstrip(b".")) for value in found] == list(range(len(found)))
     newest = int(numbers.max(initial=0))
@@ -96,7 +96,7 @@ def judge_cut(found: list[bytes], cuts: dict[int, int]) -> None:
     for number in range(1, newest + 1):
         had[cuts[number] :] = number
     number = newest
-    while not np.array_equal(had, numbers):  # it may have been cut again, and not been written to
+    while not np.array_equal(had, numbers):  # it may have been truncated again, and not been written to
         number += 1
         assert number in cuts, f"{len(found)} records, the newest of them behind cut {newest}"
         had[cuts[number] :] = number
@@ -114,7 +114,7 @@ def test_beside_a_writer(base: Path, count: object) -> None:
             report = backup(
                 base / "store",
                 dest,
-                partitions=linked if number % 2 else None,  # what is cut changes its links, too
+                partitions=linked if number % 2 else None,  # a truncation changes its links, too
                 base=base / "backups" if number % 3 else None,
                 link=number % 2 == 1,
                 files=FAST,
@@ -171,7 +171,7 @@ def test_an_interrupt_leaves_nothing(base: Path, command: str) -> None:
         time.sleep(rng.random() * 0.2)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
-        late = (0, -signal.SIGINT) if target.exists() else ()  # behind the work, as Python ends
+        late = (0, -signal.SIGINT) if target.exists() else ()  # after the work, as Python ends
         assert process.returncode in (130, *late), said
         assert not partial.exists()
         assert not Path(f"{partial}.lock").exists()

@@ -1,6 +1,6 @@
 """Buffers that another thread changes while they are appended or decoded: an error or the record, never a crash.
 
-Run in a process of its own, since what is looked for kills one.
+Runs in a separate process, because the fault that it looks for kills one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""An interrupt at the places of a cleaner pass: what is read afterwards is the same state, and the log goes on.
+"""An interrupt at each place of a cleaner pass: the committed state stays the same, and the log continues.
 
-Each place of `kafkalog.engine.cleaner`, and of the exchange of segments below it, gets a fresh copy of a prepared log;
-the pass is interrupted there; then another thread reads, appends, and looks at what a kill -9 at this moment would have
-left; a whole pass then comes to the same records as one that nothing interrupted.  Default: a share of the visits of
-each line; KAFKALOG_LONG=1 takes all.
+The places are those of `kafkalog.engine.cleaner` and of the exchange of segments below it.  Each gets a fresh copy of
+a prepared log, and the pass is interrupted there.  Then another thread reads, appends, and checks the state that a
+kill -9 at this moment leaves.  A whole pass must then end with the same records as an uninterrupted one.  By default
+the test takes a share of the visits of each line; KAFKALOG_LONG=1 takes all.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class World:
 
 
 def whole_pass(place: Path) -> tuple[dict[str, str], list[Row]]:
-    """What is true before and after a pass, and the records that it leaves."""
+    """The state, which a pass must not change, and the records that the pass leaves."""
     world = World(place)
     state = committed(world.log)
     world.clean()
@@ -135,7 +135,7 @@ def _once(
 def _go_on(world: World, state: dict[str, str], expected: list[Row]) -> None:
     log, kit = world.log, world.kit
     end = log.log_end_offset
-    log.read(log.log_start_offset, 1)  # makes again what was cut short
+    log.read(log.log_start_offset, 1)  # repeats the interrupted step
     assert committed(log) == state
     offsets = [offset for offset, _, _ in rows(log)]
     assert offsets == sorted(set(offsets))

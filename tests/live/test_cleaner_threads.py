@@ -1,4 +1,4 @@
-"""Cleaner passes beside appends, reads and rolls in threads: nobody sees a wrong offset, a lost value, or an error.
+"""Cleaner passes next to appends, reads and rolls in threads: nobody sees a wrong offset, a lost value, or an error.
 
 The writer gives each key growing numbers.  A reader who goes through the log sees offsets grow and, of each key,
 numbers that grow; at the end it has seen at least what was acknowledged when it began.  Old segments are unlinked at

@@ -1,9 +1,10 @@
-"""An interrupt at the places of what stops a cleaner: no partition stays Aborted, Paused or InProgress.
+"""An interrupt in each call that stops a cleaner: no partition stays Aborted, Paused or InProgress.
 
-A manager has compacted logs, a cleaner that runs, and `Sham`, a thread that claims partitions over and over and gives
-one back when somebody wants it: so each call waits for a claim, most of the time.  The call is interrupted at a place;
-then another thread finds that nothing is held by nobody, that the same calls work, that logs are cleaned on and hold
-the last value of each key, and that the end leaves no thread and no lock.  KAFKALOG_LONG=1 takes all places.
+A manager has compacted logs and a running cleaner.  `Sham` is a thread that claims partitions over and over and gives
+one back when somebody wants it, so that each call waits for a claim most of the time.  The call is interrupted at a
+place.  Then another thread checks that no claim is left without an owner, that the same calls work, and that cleaning
+continues and keeps the last value of each key.  The shutdown must leave no thread and no lock.  KAFKALOG_LONG=1 takes
+all places.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class World:
         return self
 
     def wait_until_nothing_is_held(self) -> None:
-        """The cleaner's own claims come and go; what stays is stuck."""
+        """The cleaner's own claims come and go; a lasting one is stuck."""
         cleaner = self.manager.cleaner
         assert cleaner is not None
         seen: set[TopicPartition] = set()
@@ -122,7 +123,7 @@ def kafkas_calls(world: World) -> None:
     assert cleaner is not None
     cleaner.manager.abort_and_pause_cleaning(T)
     before = sys.gettrace()
-    sys.settrace(None)  # who is interrupted from here on has paused it, and is to resume it
+    sys.settrace(None)  # a thread interrupted from here on has paused it, and must resume it
     cleaner.manager.resume_cleaning([T])
     sys.settrace(before)
 

@@ -1,7 +1,7 @@
-"""A signal handler that calls the manager, in whatever the thread below it was at, while a pool cleans.
+"""A signal handler that calls the manager at any moment of the thread's work, while a pool cleans.
 
-Each call happens as a whole or is refused by name; nobody waits for ever; at the end nothing is held, each record that
-is left lies where it was acknowledged, and each key has the value that was acknowledged last.
+Each call happens as a whole or is refused with its error, and nobody waits forever.  At the end nothing is held.  Each
+record that is left has its acknowledged offset, and each key has the value that was acknowledged last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Inside(Trial):
     """One thread, and what comes in between its lines."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, FAST)  # faulty ones have a lock of their own
+        super().__init__(root, FAST)  # faulty ones have a separate lock
         self.depth = self.done = self.refused = 0
         self.at: dict[tuple[str, str], int] = {}  # the last offset of a key
 
@@ -52,7 +52,7 @@ class Inside(Trial):
         return [self.write_some, self.write_some, self.write_some, self.cut_some, self.move_one, self.set_one]
 
     def do(self, rng: random.Random) -> None:
-        """One of all works, whose refusals count."""
+        """Does one of all works, and counts refusals."""
         try:
             rng.choice(self.works())(rng)
             self.done += 1
@@ -161,7 +161,7 @@ ACTS: dict[str, Callable[[LogManager], object]] = {
 def test_nobody_waits_for_a_cleaner_that_waits_for_him(
     base: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler comes while its thread holds a lock that whoever cleans wants: of the map of logs."""
+    """A handler runs while its thread holds a lock that the cleaner wants: that of the map of logs."""
     caplog.set_level("CRITICAL", "kafkalog")
     settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=replace(QUICK, num_threads=2))
     with LogManager(base / "logs", settings, files=FAST) as manager:

@@ -1,9 +1,9 @@
-"""A manager whose cleaner runs beside all that a manager does: appends, reads, moves, truncation, deletion, retention,
-other policies, other settings of the cleaner, a disk that fails.
+"""A manager whose cleaner runs next to everything that a manager does: appends, reads, moves, truncation, deletion,
+retention, other policies, other settings of the cleaner, a disk that fails.
 
-Each partition has one writer at a time; key and value of a record follow from partition, life and number, so that what
-is read can be judged by itself.  At the end nothing is stuck, no thread has died, nothing was marked uncleanable, and
-each key of a partition that was only compacted has the value that was acknowledged last.
+Each partition has one writer at a time. Key and value of a record follow from partition, life and number, so that each
+record can be checked alone.  At the end nothing is stuck, no thread has died, nothing was marked uncleanable, and each
+key of a partition that was only compacted has the value that was acknowledged last.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Partition:
     life: int = 0
     state: dict[str, str] = field(default_factory=dict)  # acknowledged, of this life
     written: dict[int, str] = field(default_factory=dict)  # value by offset, of this life
-    is_sure: bool = True  # nothing was cut, or deleted by retention
+    is_sure: bool = True  # nothing was truncated, or deleted by retention
     writing: threading.RLock = field(default_factory=threading.RLock)
 
     def begin_again(self) -> None:
@@ -90,7 +90,7 @@ class Trial:
         works = [self.write, self.write, self.read, self.move, self.cut, self.delete, self.configure]
         if find_spec("pyarrow") is not None:
             works.append(self.last_values)
-        else:  # of free-threaded Python before 3.14
+        else:  # free-threaded Python before 3.14 has no pyarrow
             del self.counts["last values"]
         threads = [threading.Thread(target=self._guarded, args=(work, seed)) for seed, work in enumerate(works)]
         for thread in threads:
@@ -135,7 +135,7 @@ class Trial:
         self.stop.wait(0.001)
 
     def read(self, rng: random.Random) -> None:
-        log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)  # of the others a file is cut meanwhile
+        log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)  # the others are truncated meanwhile
         if log is None:
             return
         try:
@@ -153,10 +153,10 @@ class Trial:
                 at = batches[-1].next_offset
                 self.counts["reads"] += 1
         except (KafkaStorageException, OffsetOutOfRangeException):
-            return  # moved, cut, deleted or failed meanwhile
+            return  # moved, truncated, deleted or failed meanwhile
 
     def last_values(self, rng: random.Random) -> None:
-        """Of a view of the folder, which knows nothing of the cleaner."""
+        """Reads through a view of the directory, which knows nothing of the cleaner."""
         log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)
         if log is None:
             return

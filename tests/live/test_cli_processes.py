@@ -47,7 +47,7 @@ input()
 
 @pytest.mark.parametrize("is_brokers", [False, True])
 def test_an_abort_beside_who_writes(run: Any, tmp_path: Path, is_brokers: bool) -> None:
-    """It is told, not done; for a broker's directory with what its tool does."""
+    """It is reported, not done; for a broker's directory together with the broker's tool."""
     with subprocess.Popen(
         [sys.executable, "-c", LEFT_OPEN, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -119,7 +119,7 @@ def test_a_missing_permission(argv: list[str], closed: str) -> None:
         path.chmod(0o777)
         told = [line for line in (done.stdout + done.stderr).splitlines() if str(path) in line]
         line = told[0]
-        is_found = argv[0] in GO_ON  # it is told as a finding, and the other partitions are looked at
+        is_found = argv[0] in GO_ON  # reported as a finding, and the other partitions are checked
         assert done.returncode == (1 if is_found else 3)
         assert "no permission for user" in line
         assert f"expected to be able to {'write there' if closed == '.' else 'read it'}" in line

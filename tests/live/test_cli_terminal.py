@@ -19,8 +19,8 @@ from rich.cells import cell_len
 import kafkalog
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
-LIMIT_S = 120.0  # of one command
-# The terminal is made the session's, which gets its signals.
+LIMIT_S = 120.0  # for one command
+# The terminal becomes the session's, which gets its signals.
 ON_TERMINAL = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -63,7 +63,7 @@ class Terminal:
         self.came = b""
 
     def __enter__(self) -> Terminal:
-        self._late = threading.Timer(LIMIT_S, self.process.kill)  # what goes on is a failure, not a wait for ever
+        self._late = threading.Timer(LIMIT_S, self.process.kill)  # a hang is a failure
         self._late.start()
         return self
 
@@ -74,7 +74,7 @@ class Terminal:
         os.close(self._ours)
 
     def read(self, until: bytes | None = None) -> str:
-        """What came since the last read: up to a pattern, or to the end."""
+        """The output since the last read: up to a pattern, or to the end."""
         found = None if until is None else re.search(until, self.came)
         while found is None:
             try:
@@ -111,7 +111,7 @@ def table_of(out: str) -> list[str]:
 @pytest.mark.parametrize("command", TABLES)
 def test_tables_are_as_wide_as_the_terminal(log_dir: Path, command: str, width: int) -> None:
     code, out = on_terminal(width, command, log_dir)
-    assert code == (command == "checkpoint")  # which sees that the end is missing
+    assert code == (command == "checkpoint")  # it sees that the end is missing
     assert "\x1b[1m" in out
     assert max(map(len, table_of(out))) <= width
     assert "orders" in out
@@ -172,7 +172,7 @@ def test_tail_is_cut_coloured_and_told_a_rate(tmp_path: Path) -> None:
             terminal.read(rb"0 records/s")
             topics[0].append(b"behind")
             came = terminal.read(rb"behind\r\n")
-            assert "\r\x1b[K" in came  # the record stands where the rate was
+            assert "\r\x1b[K" in came  # the record replaces the rate
             assert re.search(r"(?m)^\S* ?.*orders-0@1", SGR.sub("", came.replace("\r\x1b[K", "\n")))
             rate = re.search(r"(\d+) records/s", terminal.read(rb"\d+ records/s"))
             assert rate is not None

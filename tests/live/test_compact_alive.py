@@ -1,8 +1,8 @@
-"""`Partition.compact` beside everything: interrupts at its places, threads that append, read, truncate, delete and
-close, signal handlers that come out of it, forks in its middle.
+"""`Partition.compact` next to everything: interrupts at its places, threads that append, read, truncate, delete and
+close, signal handlers that interrupt it, forks in its middle.
 
-Whatever happens, the last value of each key stays what it was, offsets and their order stay, and a compaction that is
-made again comes to the end that it would have come to.
+The last value of each key always stays the same, and so do offsets and their order.  A compaction that is repeated ends
+with the result that it would have had.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def test_closes(base: Path, count: Count) -> None:
 
 
 def test_truncation_and_retention(base: Path, count: Count) -> None:
-    """Who cuts has a compaction stop, and it goes on by itself; what was cut does not come back."""
+    """A truncation stops a compaction, which continues automatically; truncated records do not come back."""
     config = {
         **CONFIG, **LARGE,
         "cleanup.policy": "compact,delete", "retention.bytes": "40000", "file.delete.delay.ms": "0",
@@ -410,8 +410,9 @@ def test_read_only_and_closed(base: Path) -> None:
 def test_between_two_looks(
     isolation: str, when: int, base: Path, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read that found nothing in a segment goes on in the next one; where a compaction puts one segment in the place
-    of both in between, what lies in it is not passed over."""
+    """A read that found nothing in a segment continues in the next one.
+
+    If a compaction merges both segments in between, their records are not skipped."""
     template = base / "template"
     prepare(template)
     with open_it(template) as log:

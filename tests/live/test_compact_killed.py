@@ -1,6 +1,6 @@
 """`kafkalog compact --yes` ended at any moment, by Ctrl-C and by kill -9.
 
-What is left opens with the last value of each key, and the same command, given again, comes to the same end.
+The directory then opens with the last value of each key, and the same command, run again, ends with the same result.
 """
 
 from __future__ import annotations

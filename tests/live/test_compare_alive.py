@@ -1,5 +1,5 @@
-"""`compare` beside those who write, compact and delete, from several threads, and interrupted anywhere: no difference
-is told that is none, and no file stays open.  KAFKALOG_LONG=1 takes all places."""
+"""`compare` next to writers, compaction and deletion, from several threads, and interrupted anywhere: it reports no
+false difference, and leaves no file open.  KAFKALOG_LONG=1 takes all places."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def append(log: Any, first: int, count: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_beside_a_writer(base: Path, threads: int) -> None:
-    """One directory goes on, is compacted and deleted from; its copy stays, and may have more."""
+    """One directory continues, is compacted and deleted from; its copy stays, and may have more."""
     with kafkalog.open_log(base / "shop", "t-0", config=SMALL) as log:
         append(log, 0, 200)
     shutil.copytree(base / "shop", base / "copy")

@@ -1,9 +1,9 @@
-"""An interrupt at the places of what coordinators do, over real logs: the next call goes on, all or nothing holds.
+"""An interrupt at each place of the coordinators' work on real logs: a repeated call continues, all or nothing holds.
 
-Each place of `kafkalog.engine.coordinator` and of the append below it gets a fresh directory; the call is interrupted
-there; then another thread makes the same call again, as a caller does who was interrupted; the outcome is judged in the
-living store, and in what a kill -9 at the moment of the interrupt left.  Default: a share of the places;
-KAFKALOG_LONG=1 takes all of them.
+The places are those of `kafkalog.engine.coordinator` and of the append below it.  Each gets a fresh directory, and the
+call is interrupted there.  Then another thread makes the same call again, as an interrupted caller does.  The outcome
+is checked in the open store, and in the state that a kill -9 at the moment of the interrupt left.  By default the test
+takes a share of the places; KAFKALOG_LONG=1 takes all of them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def commit_offsets(world: World) -> None:
 
 
 def delete_group(world: World) -> None:
-    with contextlib.suppress(RequestError):  # the second time it is gone
+    with contextlib.suppress(RequestError):  # the second time it no longer exists
         world.store.offsets(world.place).delete_group(GROUP)
 
 
@@ -109,7 +109,7 @@ def go_on(world: World, operation: Callable[[World], None], wanted: bool | None)
 
 
 def check_same(world: World) -> None:
-    """What is known is what the logs say."""
+    """Compares the coordinators in memory with those loaded from the logs."""
     read = LogStore(world.root, files=FAST, overrides=SMALL)
     read.logs = world.store.logs
     read.coordinator.load(range(2))
@@ -133,7 +133,7 @@ def check_killed(world: World, scratch: Path, operation: Callable[[World], None]
 
 
 def count(root: Path, operation: Callable[[World], None], kind: str) -> list[tuple[str, int, str]]:
-    for number in range(2):  # what is made on first use is no place of the operation
+    for number in range(2):  # lazy initialization is not a place of the operation
         world = World(root / str(number))
         with Tracer(kind) as tracer:
             operation(world)
@@ -166,7 +166,7 @@ def test_an_interrupt_anywhere(base: Path, operation: Callable[[World], None], w
 
 
 def test_an_abort_after_an_interrupted_commit(base: Path) -> None:
-    """As a block does whose end was interrupted: the abort holds, or it is told that the commit stood."""
+    """As a block whose end was interrupted: the abort holds, or the error says that the commit stood."""
     places = count(base / "count", commit, CALLS)
     for number in sampled(places, LIMIT):
         world = World(base / str(number))

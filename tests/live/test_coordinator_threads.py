@@ -1,8 +1,8 @@
-"""Threads of transactions over the same partitions and the same group, some of which take ids over from each other.
+"""Threads with transactions over the same partitions and the same group; some take over ids from each other.
 
-Beside them one that lists, times out and expires.  Every transaction ends one way in all partitions and in the group's
-offset; what was acknowledged as committed is there, what was not is there whole or not at all; a store that is opened
-on the directory afterwards says the same.
+Next to them one thread lists, times out and expires.  Every transaction ends one way in all partitions and in the
+group's offset.  A commit that was acknowledged exists; another one exists whole or not at all.  A store that is opened
+on the directory afterwards finds the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FENCED = (
 
 
 class Worker(threading.Thread):
-    """Whole transactions under one id, until it is told to stop."""
+    """Runs whole transactions under one id, until it is told to stop."""
 
     def __init__(self, store: LogStore, name: str, number: int, over: threading.Event) -> None:
         super().__init__()

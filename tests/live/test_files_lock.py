@@ -87,7 +87,7 @@ except LogDirLockedException as error:
 
 
 class Guest:
-    """A process that asks for a place."""
+    """A process that requests a place."""
 
     def __init__(self, path: str, token: str, slot: int) -> None:
         argv = [sys.executable, "-c", GUEST, path, token, str(slot)]
@@ -148,7 +148,7 @@ def test_a_guest_keeps_others_out_when_the_holder_is_gone(path: str) -> None:
 
 
 def test_a_jvm_is_kept_out_by_a_guest(path: str) -> None:
-    """A broker asks for all bytes of the file."""
+    """A broker locks all bytes of the file."""
     held = OS_FILES.lock(path)
     held.share(b"a")
     with open(path, "r+b") as file, pytest.raises(OSError):

@@ -1,4 +1,4 @@
-"""The system's files beside an interrupt: nothing stays open."""
+"""The system's files and interrupts: no file stays open."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def _interrupted_at(step: int, work: Callable[[], object]) -> bool:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what is closed by being forgotten
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # files closed by garbage collection
 @pytest.mark.parametrize("what", ["sync_dir", "listing", "read_bytes", "sync_file", "write_atomic"])
 def test_an_interrupt_leaves_nothing_open(tmp_path: Path, what: str) -> None:
-    """Another thread may raise one between any two steps in Python; directories stayed open for ever."""
+    """An exception may come between any two Python steps; directories once stayed open forever."""
     root = str(tmp_path)
     file = os.path.join(root, "file")
     OS_FILES.write_file(file, b"abc")
     args = {"sync_dir": (root,), "listing": (root,), "write_atomic": (file, b"abc")}.get(what, (file,))
     steps = 1
     gc.collect()
-    gc.freeze()  # a look for garbage behind each step is short then
+    gc.freeze()  # makes a garbage collection after each step short
     while _interrupted_at(steps, lambda: getattr(OS_FILES, what)(*args)):
         gc.collect()
         assert _open_here(root) == [], f"step {steps}"

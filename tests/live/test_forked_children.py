@@ -1,4 +1,4 @@
-"""A child of a fork is refused by what its parent opened, one class after the other; the parent goes on."""
+"""A child of a fork is refused by its parent's objects, one class after the other; the parent continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fork in the middle of everything: the child is refused and touches nothing, the parent goes on."""
+"""A fork in the middle of everything: the child is refused and touches nothing, the parent continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ DUCKDB: Any = importlib.import_module("duckdb") if HAS_DUCKDB else None
 
 
 def to_duckdb(readable: Any) -> object:
-    """Into the package's own database, which nobody has opened before the fork: its threads would not be there."""
+    """Writes to the package's own database, which nobody has opened before the fork: its threads would not exist in the
+    child."""
     return readable.to_duckdb(DUCKDB, "t").fetchall()
 
 
@@ -170,7 +171,7 @@ def test_a_child_does_not_wait_for_its_parents_searches(tmp_path: Path) -> None:
     thread = threading.Thread(target=search)
     thread.start()
     try:
-        while index.let_go():  # until it is inside; then the child has it counted for ever
+        while index.let_go():  # until it is inside; then the child keeps the count forever
             index.lookup(5)
             time.sleep(0)
         assert not in_a_child(index.close)

@@ -1,4 +1,4 @@
-"""A disk that is really full: a small tmpfs, which root may mount."""
+"""A really full disk: a small tmpfs, which root may mount."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_store_on_a_full_disk(small_disk: Path) -> None:
         refuse("append to c", lambda: store.topic("c").append(b"w" * 3000, key=b"key"), 20)
         assert "new" not in store.topics()
         assert store.describe_topic("t").overrides["retention.ms"] == "-1"
-        assert values(store) == expected[:1]  # what follows an open transaction waits for it
+        assert values(store) == expected[:1]  # records after an open transaction wait for it
         assert store.manager.failure_channel.offline_log_dirs == []
         ballast.unlink()
         append()
@@ -103,7 +103,7 @@ def test_a_store_on_a_full_disk(small_disk: Path) -> None:
 
 @pytest.mark.parametrize("small_disk", ["size=4m,nr_inodes=60"], indirect=True)
 def test_a_store_closes_without_a_free_inode(small_disk: Path) -> None:
-    """What a close cannot write is one of our errors, it names the directory, and the records are there."""
+    """A close that cannot write raises one of our errors that names the directory; the records are kept."""
     root = small_disk / "store"
     store = kafkalog.open(root, maintenance=False)
     store.create_topic("t", config=SMALL)

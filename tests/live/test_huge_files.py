@@ -16,7 +16,7 @@ import kafkalog
 STEM = "t-0/" + "0" * 20
 HOLE_BYTES, LOG_BYTES = 300 << 30, 5 << 40
 COUNT = 50
-# What an address space of 4 GiB lets a process do: an index is at most 2 GiB, and mapped once.
+# An address space of 4 GiB still suffices for these: an index is at most 2 GiB, and mapped once.
 LOOK = """
 import json, resource, sys
 import kafkalog
@@ -42,7 +42,7 @@ for name, look in {"verify": verified, "view": lambda: read(True), "store": lamb
 print(json.dumps(found))
 """
 SMALL = {
-    "recovery-point-offset-checkpoint": True,  # whether verify looks at it
+    "recovery-point-offset-checkpoint": True,  # whether verify reads it
     "log-start-offset-checkpoint": True,
     "replication-offset-checkpoint": True,
     "cleaner-offset-checkpoint": True,

@@ -1,4 +1,4 @@
-"""What an import pulls in, and what is said where an extra is missing: each in a Python of its own."""
+"""The modules that an import loads, and the error if an extra is missing: each in its own Python process."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.sampling import LONG
 LIMIT = None if LONG else 15
 
 
-# A log whose open was interrupted behind its last line is dropped by nobody's mistake.
+# An open that was interrupted after its last line drops its log, and that is nobody's mistake.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_interrupted_behind_a_call(case: Case, base: Path, count: Callable[[str, int], None]) -> None:

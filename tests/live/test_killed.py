@@ -1,7 +1,7 @@
 """kill -9 of processes with many threads in appends, rolls, flushes and transactions, again and again.
 
-The writers and what is asked of them are those of `tests.crash.test_kill`; here there are more threads, and the
-directory that a killed one left is opened, judged, verified and gone on with by the next.
+The writers and the checks are those of `tests.crash.test_kill`, with more threads.  The next process opens the
+directory that a killed one left, checks and verifies it, and continues.
 """
 
 from __future__ import annotations

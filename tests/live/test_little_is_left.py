@@ -1,4 +1,4 @@
-"""Little memory, few descriptors, a limit on files: each in a process of its own that has no more."""
+"""Little memory, few descriptors, a limit on files: each in a separate process with this limit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_many_segments_with_few_descriptors(tmp_path: Path, low: Callable[[str],
 
 
 def test_a_full_table_of_descriptors(tmp_path: Path, low: Callable[[str], str]) -> None:
-    """What is idle is closed for whoever opens; where nothing is, it is said so, and no directory is offline."""
+    """An open closes idle files. If none is idle, the error says so, and no directory goes offline."""
     assert low(
         f"""
         kit = Kit(Path({str(tmp_path)!r}))
@@ -118,7 +118,7 @@ def test_a_full_table_of_descriptors(tmp_path: Path, low: Callable[[str], str]) 
 
 
 def test_no_memory_is_a_memory_error() -> None:
-    """Not the disk's error, which would take a log directory offline."""
+    """It is not the disk's error, which would take a log directory offline."""
     program = (
         "import resource\n"
         "from kafkalog._native.codec.offset_map import SkimpyOffsetMap\n"

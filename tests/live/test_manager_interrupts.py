@@ -1,4 +1,4 @@
-"""An interrupt at the lines, and behind the calls, of every operation of a LogManager (see `tests.live.managers`).
+"""An interrupt at the lines, and after the calls, of every operation of a LogManager (see `tests.live.managers`).
 
 By default a few of each; KAFKALOG_LONG=1 takes 400.
 """

@@ -1,4 +1,5 @@
-"""A LogManager under threads: a short soak, an end beside everything, forks beside threads (see `tests.live.soak`)."""
+"""A LogManager under threads: a short soak, a shutdown next to everything, forks next to threads (see
+`tests.live.soak`)."""
 
 from __future__ import annotations
 
@@ -60,10 +61,10 @@ def check_again(trial: Soak) -> None:
         for partition in trial.partitions:
             log = manager.get_log(partition.name)
             if log is None:
-                assert partition.acknowledged == 0, partition  # deleted, and not made again
+                assert partition.acknowledged == 0, partition  # deleted, and not recreated
                 continue
             if partition.cut_begun is not None and log.log_end_offset == partition.cut_begun:
-                partition.cut(partition.cut_begun)  # the end came behind it, and its caller was told that it failed
+                partition.cut(partition.cut_begun)  # the shutdown came after it, and its caller got an error
             assert partition.ends_rightly(log), (partition, log)
             trial.stop.clear()
             if partition.kind.is_compacted:
@@ -105,7 +106,7 @@ def test_an_end_beside_everything(base: Path, count: Callable[[str, int], None])
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_beside_threads(base: Path, count: Callable[[str, int], None]) -> None:
-    """The child is refused by every call, and its end of the manager touches nothing; the parent goes on."""
+    """Every call of the child is refused, and its close of the manager touches nothing; the parent continues."""
     trial = begin(base, 0)
     manager = trial.manager
     threads = at_work(trial, ends=False)

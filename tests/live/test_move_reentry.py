@@ -1,7 +1,7 @@
 """A signal handler that works on a partition, at each line of a move of that partition in its own thread.
 
-The locks let it in.  What it does happens as a whole or is refused by name, and so does the move: no record that was
-acknowledged is lost, none that was cut comes back, no offset is given twice.
+The locks admit the handler.  Its operation happens as a whole or is refused with its error, and so does the move.  No
+acknowledged record is lost, no truncated record comes back, and no offset is given twice.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Trial:
     def cut(self) -> None:
         try:
             self.manager.truncate_to({PARTITION: self.start + 4})
-        finally:  # what is refused is, perhaps, the checkpoint that comes after it
+        finally:  # the checkpoint that follows may be what is refused
             if self.bounds == (self.start, self.start + 4):
                 del self.records[4:]
 
@@ -181,7 +181,7 @@ def test_a_handler_in_a_move(
 
 
 def test_out_of_an_append_nothing_is_moved_away(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The append would go on in a log that is in nobody's hands any more."""
+    """The append would continue in a log that nobody owns any more."""
     trial = Trial(base / "trial")
     future = trial.manager.get_or_create_log(PARTITION, is_new=True, is_future=True, log_dir=trial.house.dirs[1])
     future.append_as_follower(trial.log.read(0, 1 << 20).records.to_bytes(), 0)

@@ -1,7 +1,8 @@
-"""Native modules in many threads: the same answers as in one, from shared and from own buffers, clear refusals where an
-object takes one thread at a time, and every field of what an append moves read beside it.
+"""Native modules in many threads: they return the same results as in one thread, from shared and from separate buffers.
 
-Of use with the interpreter's lock (loops give it away), meant for free-threaded Python, and for ThreadSanitizer.
+An object for one thread at a time refuses a second one clearly.  Every field that an append changes is read next to it.
+The tests are useful with the interpreter's lock (loops release it); they are made for Python without it and
+for ThreadSanitizer.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ def test_one_thread_at_a_time_means_it() -> None:
         assert batch is not None
         assert batch.data == whole
         payload, *_ = encoder.encode()
-        with contextlib.suppress(ValueError):  # another thread's payload came behind
+        with contextlib.suppress(ValueError):  # another thread's payload followed
             assert encoder.packed(payload, whole).data == whole
 
     def add() -> None:
@@ -362,7 +363,7 @@ SMALL_SEGMENTS = {
 
 
 def fields_of(kind: type) -> list[str]:
-    """The native fields and properties of a class: whoever adds one has it read here."""
+    """The native fields and properties of a class, so that new ones are read here too."""
     return [
         name
         for each in kind.__mro__
@@ -429,7 +430,7 @@ class _Beside:
 
 
 def test_numbers_that_belong_together_are_read_together(base: Path) -> None:
-    """Record n has timestamp NOW_MS + n and stands alone in its batch, so that one number tells all others."""
+    """Record n has timestamp NOW_MS + n and is alone in its batch, so that one number implies all others."""
     with kafkalog.open_log(base / "logs", "t-0", config=SMALL_SEGMENTS) as log:
         engine, writer = log.engine, log.writer("w")
         assert engine is not None
@@ -526,7 +527,7 @@ def test_who_waits_for_the_high_watermark_wakes(base: Path) -> None:
                 at = found
             return True
 
-        # Those with little patience take themselves out of the list while others are woken.
+        # Waiters with a short timeout leave the list while others are woken.
         waits = [lambda seconds=seconds: wait(seconds) for seconds in (60.0, 60.0, 0.0002, 0.001)]
         assert together([append, *waits]) == [True] * 5
 

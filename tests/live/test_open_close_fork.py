@@ -134,7 +134,7 @@ def test_the_child_is_refused_and_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_a_transaction_block_that_the_child_leaves(tmp_path: Path) -> None:
-    """What ends the child's block travels; the transaction is the parent's."""
+    """The exception that ends the child's block propagates; the transaction belongs to the parent."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         with log.transaction("job") as txn:
             txn.append(b"1")
@@ -227,7 +227,7 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
 
 
 def test_forks_beside_threads_that_open_and_close(tmp_path: Path) -> None:
-    """Whatever the threads are at, the child can open a directory of its own, and they go on."""
+    """The child can open a directory at any moment of the threads' work, and the threads continue."""
     stop = threading.Event()
     failures: list[BaseException] = []
     assert kafkalog.open_log  # its module is imported now: Python's import locks do not survive a fork
@@ -259,7 +259,7 @@ def test_forks_beside_threads_that_open_and_close(tmp_path: Path) -> None:
 
 
 def test_a_fork_while_another_thread_reads_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """functools.cached_property of Python 3.11 has a lock, which the child then waited for without end."""
+    """functools.cached_property of Python 3.11 has a lock, for which the child then waited forever."""
     inside, go = threading.Event(), threading.Event()
     read = topic_settings.read_cluster_metadata
 
@@ -342,7 +342,7 @@ def test_what_fails_to_be_disowned_is_logged(caplog: pytest.LogCaptureFixture) -
 
 
 def test_what_is_half_read_ends_at_the_fork(tmp_path: Path) -> None:
-    """What had been read, and not been handed out yet, came out in the child."""
+    """Records that were read but not yet returned at the fork do not appear in the child."""
     with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as look:
         log.append_many([(b"a", b"%d" % number) for number in range(10)])
         log.append_many([(b"b", b"b%d" % number) for number in range(10)])

@@ -1,4 +1,4 @@
-"""Ctrl-C at every line of opening and closing: whatever was acknowledged is there, and the directory opens again."""
+"""Ctrl-C at every line of opening and closing: acknowledged records exist, and the directory opens again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Place = tuple[str, int, str]  # file in the package, line, function
 def lines_of(action: Callable[[], object]) -> list[Place]:
     with Tracer(LINES) as tracer:
         result = action()
-    del result  # not before: what a dropped Partition does is not the action's
+    del result  # not before: a dropped Partition's work does not belong to the action
     return tracer.places
 
 
@@ -80,7 +80,9 @@ class Before(NamedTuple):
 
     fill: Callable[[Path], None]
     acknowledged: list[bytes]
-    everywhere: bool = False  # interrupt at the engine's lines too, not only at those of the directory and the face
+    everywhere: bool = (
+        False  # interrupt at the engine's lines too, not only at those of the public API
+    )
 
 
 def nothing(_: Path) -> None:
@@ -125,7 +127,7 @@ def place() -> Iterator[Path]:
 
 
 def occupied(root: Path) -> list[str]:
-    """What this process holds there; what other tests left is theirs."""
+    """Paths below `root` that this process holds; other tests' leftovers do not count."""
     inside = os.path.realpath(root)
     return [each.path for each in list(directories._TABLE.values()) if each.path.startswith(inside)]
 
@@ -226,7 +228,7 @@ def test_an_interrupted_close(place: Path, transaction: bool) -> None:
             log.append_many(VALUES[:6])
 
     def again() -> None:
-        """One that was interrupted before it began closes when it is asked again; else it is closed already."""
+        """A close that was interrupted before it began closes at the next call; otherwise it is closed already."""
         kept.pop().close()
 
     print(
@@ -282,7 +284,7 @@ def test_close_again_does_what_is_left(place: Path) -> None:
 
 @pytest.mark.logs_errors
 def test_the_first_error_travels(place: Path) -> None:
-    """What goes wrong while a failed open or close lets go is logged; the caller hears of what came first."""
+    """Errors during the cleanup of a failed open or close are logged; the caller gets the first error."""
     faulty = FaultyFiles(FILES)
     log = open_log(place / "disk", faulty)
     log.append_many(VALUES)
@@ -302,7 +304,7 @@ def test_the_first_error_travels(place: Path) -> None:
         open_log(place / "disk", faulty)
     faulty.fault = None
     open_log(place / "disk", faulty).close()
-    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):  # the first things that are made
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):  # the first files that are created
         full = FaultyFiles(FILES, Fault(at=0, kinds=["write"], paths=lambda path, name=name: name in path))
         with pytest.raises(KafkaStorageException, match=name):
             open_log(place / "full" / name, full).close()
@@ -328,7 +330,7 @@ def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_real_signals_at_random_moments(place: Path) -> None:
-    """Acknowledged is there, attempted may be; the directory opens again, whatever the signal hit."""
+    """Acknowledged records exist, attempted ones may; the directory opens again, whatever the signal hit."""
     root, rng = place / "disk", draw("signals")
     hits = acknowledged = attempted = 0
 
@@ -383,8 +385,8 @@ def store_at(root: Path) -> kafkalog.Store:
 @pytest.mark.parametrize("kind", [LINES, CALLS])
 @pytest.mark.parametrize("before", ["new", "used"])
 def test_an_interrupted_open_of_a_store(place: Path, kind: str, before: str) -> None:
-    """Whoever handles the interrupt may open the directory again, at once: while the exception is there, and with it
-    all that its frames hold."""
+    """The handler of the interrupt may open the directory again at once, while the exception and its frames still
+    exist."""
     template = place / "template"
     template.mkdir()
     if before == "used":

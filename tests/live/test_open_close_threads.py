@@ -1,4 +1,4 @@
-"""Threads that open and close logs of one directory; logs and leases that are dropped; what is no log directory."""
+"""Threads that open and close logs of one directory; logs and leases that are dropped; directories without logs."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_lease_that_is_dropped_is_left(tmp_path: Path) -> None:
 
 
 def test_an_exit_with_an_open_log(tmp_path: Path) -> None:
-    """At the interpreter's end a log just lets go: what was acknowledged is recovered."""
+    """At the interpreter's end a log just closes its files: acknowledged records are recovered."""
     script = (
         "import sys, kafkalog\n"
         "log = kafkalog.open_log(sys.argv[1], 't-0')\n"

@@ -1,8 +1,8 @@
-"""Many logs, many threads, and few files that may be open: nobody sees whose file was closed for whose.
+"""Many logs, many threads, and few files that may be open: nobody notices that a file was closed in favour of another.
 
-Readers take random offsets of random logs while others append, roll, truncate and delete there; each record says
-where it belongs, so that the bytes of another file, or of another time, are seen at once.  Meanwhile what is open
-(/proc/self/fd and /proc/self/maps) is counted against the budget and those who use files just now.
+Readers read random offsets of random logs while others append, roll, truncate and delete there.  Each record names its
+log and offset, so that the bytes of another file, or of an earlier time, are noticed at once.  Meanwhile open files
+(/proc/self/fd and /proc/self/maps) are counted against the budget and the files in use at the moment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class One:
         self.kit = Kit(root, files)
         self.log: UnifiedLog = self.kit.open(SMALL)
         self.epochs = 0
-        self.changes = 0  # odd while it is cut
+        self.changes = 0  # odd while it is being truncated
         self.lock = threading.Lock()
 
     def append(self, count: int) -> None:
@@ -91,18 +91,18 @@ class One:
         changes = self.changes
         try:
             records = self.log.read(offset, 400, FetchIsolation.LOG_END).records
-            if isinstance(records, FileRecordsSlice):  # else the end, since a cut
+            if isinstance(records, FileRecordsSlice):  # otherwise the end, since a truncation
                 self.judge(records, offset)
                 if held is not None:
                     held.append(records)
         except OffsetOutOfRangeException:
-            pass  # deleted, or cut, since
+            pass  # deleted or truncated since
         except Exception:
             if not self.was_cut_since(changes):
-                raise  # else it was cut while we read, and written anew: Kafka's readers see that too
+                raise  # otherwise it was truncated during the read, and written again: Kafka's readers see that too
 
     def judge_all(self, step: int = 1) -> None:
-        """Each offset by itself, while nothing changes."""
+        """Checks each offset alone, while nothing changes."""
         for offset in range(self.log.log_start_offset, self.log.log_end_offset, step):
             records = self.log.read(offset, 1, FetchIsolation.LOG_END).records
             assert isinstance(records, FileRecordsSlice)
@@ -143,7 +143,7 @@ def folder() -> Iterator[Path]:
 
 
 def opened_below(folder: Path) -> tuple[int, int]:
-    """How many descriptors and maps this process has of files below a folder."""
+    """The number of descriptors and maps that this process has of files below a directory."""
     fds = maps = 0
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -215,7 +215,7 @@ def test_many_threads_and_few_files(folder: Path, count: Callable[[str, int], No
 
 
 def test_renames_beside_readers(folder: Path) -> None:
-    """A folder gets another name, and back, again and again: who comes at a bad time waits, and finds it."""
+    """A directory is renamed and renamed back, again and again: a reader at a bad time waits, and finds it."""
     files = UnsyncedFiles(OpenFiles(16))
     one = One(0, folder / "0", files)
     one.append(300)
@@ -240,7 +240,7 @@ def test_renames_beside_readers(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_has_a_budget_of_its_own(folder: Path) -> None:
-    """What a child opens closes the child's copies of its parent's files, and nothing of the parent's."""
+    """A child's opens close the child's copies of its parent's files; the parent's files stay open."""
     files = UnsyncedFiles(OpenFiles(16))
     parents = One(0, folder / "parent", files)
     parents.append(300)
@@ -304,7 +304,7 @@ for read_only in (True, False):
 
 
 def test_a_reader_of_more_partitions_than_descriptors(folder: Path) -> None:
-    """Each of its partitions lets go of its file behind its turn, and goes on where it was."""
+    """Each of its partitions closes its file after its turn, and continues where it was."""
     with kafkalog.open(folder) as store:
         topic = store.create_topic("t", 100, config=SMALL)
         for number in range(100):

@@ -1,4 +1,4 @@
-"""Two processes and one directory: the second is refused, waits, reads beside, or finds what the first left."""
+"""Two processes and one directory: the second is refused, waits, reads meanwhile, or finds the files of the first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""A producer among threads, interrupts, signal handlers, finalizers and forks: what was answered is there, once, in
-order; what was not answered is there once or not at all; nobody waits for ever."""
+"""A producer among threads, interrupts, signal handlers, finalizers and forks.
+
+An acknowledged record exists once, in order.  An unacknowledged record exists once or not at all.  No call
+waits forever.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ class Sender(threading.Thread):
                     elif number % 333 == 0:
                         self.sent[-1][0].result(60)
                 except IllegalStateException:
-                    pass  # closed: what it was given is answered all the same
+                    pass  # closed: its records are answered all the same
         except BaseException as error:
             self.failure = error
 
@@ -237,7 +240,7 @@ def test_a_producer_whose_making_is_interrupted(kind: str, base: Path, count: Co
 
 
 def test_real_signals(base: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KeyboardInterrupt at random moments of a thread that sends, waits and flushes, beside one that is left alone."""
+    """KeyboardInterrupt at random moments of a thread that sends, waits and flushes, next to one that is left alone."""
 
     class Ctrl(KeyboardInterrupt):
         pass
@@ -245,11 +248,11 @@ def test_real_signals(base: Path, count: Count, monkeypatch: pytest.MonkeyPatch)
     over_here = threading.Event()
 
     def interrupt(*_: object) -> None:
-        # One that comes while another is dealt with, or behind the last, would leave the test itself.
+        # An interrupt during the handling of another, or after the last, would leave the test itself.
         if not over_here.is_set() and not isinstance(sys.exc_info()[1], Ctrl):
             raise Ctrl
 
-    # An interrupt that comes out of a finalizer is told there, and pytest's own hook does not survive another one.
+    # An interrupt in a finalizer is reported there, and pytest's own hook does not survive another one.
     monkeypatch.setattr(sys, "unraisablehook", lambda told: None)
     with open_store(base / "data") as store:
         world = World.__new__(World)
@@ -423,7 +426,7 @@ def test_a_child_drops_without_a_word(base: Path) -> None:
 
 
 def test_the_process_ends(base: Path) -> None:
-    """Without close: the process does not hang, and what was answered is there."""
+    """Without close: the process does not hang, and acknowledged records exist."""
     script = (
         "import kafkalog, sys\n"
         f"store = kafkalog.open({str(base / 'data')!r}, maintenance=False)\n"

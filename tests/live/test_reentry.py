@@ -1,6 +1,6 @@
 """Operations inside operations of the same thread: a signal handler, or a finalizer that the collector runs, works on
-the log that it interrupts.  The log's lock lets its thread in, so each such call must be refused by name or happen as a
-whole: every acknowledged record is there once, at its offset."""
+the log that it interrupts.  The log's lock admits its own thread, so each such call must be refused or happen as a
+whole: every acknowledged record exists once, at its offset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAYS = {
 
 
 class Acknowledged:
-    """What was appended, and from inside of what."""
+    """The acknowledged records, and the calls inside which they were appended."""
 
     def __init__(self, log: kafkalog.Partition) -> None:
         self.log = log

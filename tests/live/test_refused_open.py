@@ -1,4 +1,4 @@
-"""An interrupt anywhere in an open that refuses damage: no byte of a log is gone, and the directory opens again.
+"""An interrupt anywhere in an open that refuses damage: no byte of a log is lost, and the directory opens again.
 KAFKALOG_LONG=1 takes all places."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def refused(root: Path, load: Any) -> None:
 @pytest.mark.parametrize("load", ["all", "on demand"])
 def test_an_interrupt_anywhere(base: Path, load: str, kind: str) -> None:
     before = made(base / "made")
-    for number in range(2):  # what is made on first use is no place of the operation
+    for number in range(2):  # lazy initialization is not a place
         root = shutil.copytree(base / "made", base / f"counted-{number}")
         with Tracer(kind) as tracer:
             refused(root, load)

@@ -49,7 +49,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 class Terminal:
-    """A shell on a terminal of its own."""
+    """A shell on a separate terminal."""
 
     def __init__(self, argv: list[str], environment: dict[str, str], place: Path) -> None:
         self._here, there = os.openpty()
@@ -71,7 +71,7 @@ class Terminal:
         os.write(self._here, text.encode())
 
     def until(self, text: str) -> str:
-        """What was written up to `text`, and with it."""
+        """The output up to and including `text`."""
         end = time.monotonic() + WAIT_S
         while text not in self.seen:
             assert time.monotonic() < end, self.seen
@@ -81,7 +81,7 @@ class Terminal:
         return found + text
 
     def command(self, line: str) -> None:
-        """Runs a line; the shell waits for the next one then: what is typed before that it would not see as keys."""
+        """Runs a line and waits for the next prompt: earlier keys would not reach the shell's editor."""
         self.type(f"{line}; echo do'n'e\n")
         self.until("done")
         self.until(PROMPT)
@@ -102,7 +102,7 @@ def shell_or_skip(name: str) -> str:
     ],
 )
 def test_tab(shell: str, options: list[str], setup: str, log_dir: Path, environment: dict[str, str]) -> None:
-    """What is typed in part is run in full."""
+    """Completes a partly typed word."""
     with Terminal([shell_or_skip(shell), *options], environment, log_dir.parent) as terminal:
         terminal.until(PROMPT)
         terminal.command("stty columns 200")

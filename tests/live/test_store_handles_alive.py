@@ -1,5 +1,5 @@
-"""Several handles of one store in a living process: threads that open, use and close them at once, forks beside that,
-and a signal's handler that opens the store which it interrupts."""
+"""Several handles of one store in a running process: threads that open, use and close them at once, forks next to that,
+and a signal handler that opens the store which it interrupts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS = 20.0 if LONG else 1.5
 
 
 def test_handles_are_opened_and_closed_by_threads_at_once(base: Path, count: Count) -> None:
-    """Every open gets a store, also beside the close of the last handle; what is acknowledged is there."""
+    """Every open gets a store, also next to the close of the last handle; acknowledged records exist."""
     acknowledged: dict[int, bytes] = {}
     steps = [0]
 
@@ -86,7 +86,7 @@ def test_a_signal_handler_opens_the_store_that_it_interrupts(base: Path, count: 
 
     def inside() -> None:
         if busy:
-            return  # who holds a lock is looked for, which takes longer than the next signal
+            return  # finding a lock's holder takes longer than the next signal
         busy.append(True)
         try:
             with open_at(base) as store:

@@ -1,8 +1,8 @@
-"""Ctrl-C at the lines, and behind the calls, of everything that a store does with topics (see `interrupts`).
+"""Ctrl-C at the lines, and after the calls, of everything that a store does with topics (see `interrupts`).
 
-Each place gets a fresh copy of two directories.  What a kill -9 at that moment leaves is put aside.  Another thread
-goes on: each topic is as it was or as it is to be, the same step works, records go to every partition, the store closes
-and gives everything back; both ends are opened again and judged.
+Each place gets a fresh copy of two directories.  The state that a kill -9 at that moment leaves is copied for later.
+Then another thread continues.  Each topic must be in its old or its new state, the same step works, every partition
+accepts records, and the store closes and releases everything.  Both states are opened again and checked.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def test_a_store_is_interrupted(
 ) -> None:
     caplog.set_level("CRITICAL", "kafkalog")
     template = prepare(base / "template", clean=case.clean)
-    for _ in range(2):  # what is imported or made on first use is no place of the operation
+    for _ in range(2):  # imports and lazy initialization are not places of the operation
         tracer = Tracer(kind)
         once(base, template, case, tracer)
     numbers = sampled(tracer.places, LIMIT)

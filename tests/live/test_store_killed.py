@@ -23,7 +23,7 @@ OUT = [*(f"out-{number}" for number in range(OUTPUTS)), "audit-0"]
 
 
 class Told:
-    """What the killed ones have said of one store."""
+    """The reports of killed processes about one store."""
 
     def __init__(self) -> None:
         self.committed: dict[tuple[int, int], int] = {}  # by worker and partition of `in`
@@ -36,7 +36,8 @@ class Told:
                 self.committed[worker, partition] = max(offset, self.committed.get((worker, partition), 0))
 
     def judge(self, store: Store, workers: int) -> int:
-        """Each record of `in` below a worker's cursor is there once from him in each of his topics, others are not."""
+        """Each record of `in` below a worker's cursor exists once from this worker in each of its topics, others do
+        not."""
         if "audit" not in store:
             return 0
         assert settled(store, *OUT)

@@ -1,5 +1,5 @@
-"""Readers of a store beside everything else that a store does, and interrupted everywhere: nothing lost, doubled or out
-of order.  KAFKALOG_LONG=1 takes longer storms and all places."""
+"""Readers of a store next to everything else that a store does, and interrupted everywhere: nothing lost, doubled or
+out of order.  KAFKALOG_LONG=1 takes longer storms and all places."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def pauses(reader: StoreReader, found: Found) -> None:
         reader.seek("t-1", reader.position("t-1"))
 
 
-# CPython looks for signals at the places of kind "call" alone; what returns a list cannot do without that.
+# CPython checks for signals at the places of kind "call" alone; a call that returns a list needs one.
 OPERATIONS = [
     (loop, CALLS), (loop, LINES), (follow, CALLS), (follow, LINES), (batches, CALLS), (batches, LINES),
     (broken_loops, CALLS), (broken_loops, LINES), (pauses, CALLS), (pauses, LINES), (poll, CALLS),
@@ -117,7 +117,7 @@ def test_an_interrupt_anywhere(
     def new() -> StoreReader:
         return store.reader(topics=["t"], chunk_bytes=chunk_bytes)
 
-    for _ in range(2):  # what is made on first use is no place of the operation
+    for _ in range(2):  # lazy initialization is not a place of the operation
         seen: Found = []
         reader = new()
         with Tracer(kind) as tracer:
@@ -151,7 +151,7 @@ def test_an_interrupt_anywhere(
 
 @pytest.mark.parametrize("kind", [CALLS, LINES])
 def test_an_interrupt_of_a_rewind(store: kafkalog.Store, kind: str) -> None:
-    """Each partition stands where it stood, or where it began; the next one brings all back."""
+    """Each partition is where it was, or where it began; the next rewind brings all back."""
     with store.reader("rewinding", topics=["t"]) as reader:
         for _ in range(2):
             reader.poll(24)
@@ -260,7 +260,7 @@ class Storm:
         return self.found.setdefault(name, [[] for _ in range(PARTITIONS)])
 
     def follow(self, name: str) -> None:
-        """Begins anew at its cursor, now and then: nothing between two commits is kept."""
+        """Restarts at its cursor, now and then: records after the last commit are dropped."""
         found = self.kept(name)
         while not self.is_complete(found):
             with self.store.reader(name, topics=["t"]) as reader:
@@ -392,7 +392,7 @@ def test_a_storm(base: Path) -> None:
 
 
 def test_compaction_under_readers(base: Path) -> None:
-    """Of each key the last value is seen at least, and offsets only grow."""
+    """A reader sees at least the last value of each key, and offsets only grow."""
     config = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     settings = kafkalog.ManagerSettings(cleaner=CleanerConfig(backoff_ms=1, dedupe_buffer_size=4 << 20))
     with kafkalog.open(base, files=FAST, config=config, settings=settings) as store:
@@ -467,8 +467,8 @@ FILTERS: dict[str, tuple[dict[str, Any], Callable[[int], bool]]] = {
 
 @pytest.mark.parametrize("filters", FILTERS)
 def test_damage_under_readers_that_follow(base: Path, filters: str) -> None:
-    """Each finds what can be read once, and is told of the rest, whether it is beside the writer or another process;
-    filters leave out records, and nothing of what is told."""
+    """Each reader finds every readable record once, and reports the rest, in the writer's process or in another one;
+    filters leave out records, but no report."""
     asked, is_wanted = FILTERS[filters]
     with kafkalog.open(base, files=FAST, config=SMALL, maintenance=False) as store:
         topic = store.create_topic("t", 1)

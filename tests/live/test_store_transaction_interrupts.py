@@ -1,9 +1,9 @@
-"""An interrupt at the places of a store's transactions: each ends one way in all partitions and in the cursor.
+"""An interrupt at each place of a store's transactions: each ends one way in all partitions and in the cursor.
 
-Each place gets a fresh directory; the operation is interrupted there; what a kill -9 at this moment left is judged;
-then another thread goes on: the background's look ends what was left, everything is judged in the living store, another
-transaction of the same id is committed, and the store is closed, opened and judged once more.  Default: a share of the
-places; KAFKALOG_LONG=1 takes all of them.
+Each place gets a fresh directory, and the operation is interrupted there.  The state that a kill -9 at this moment
+leaves is checked.  Then another thread continues: the background check ends the open transaction, everything is
+checked in the open store, and another transaction of the same id is committed.  The store is closed, opened and checked
+once more.  By default the test takes a share of the places; KAFKALOG_LONG=1 takes all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _some_sync_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class GivenUpError(Exception):
-    """Out of a block, which aborts."""
+    """Leaves a block, which aborts."""
 
 
 class World:
@@ -107,7 +107,7 @@ def close(world: World) -> None:
     world.store.close()
 
 
-# What may be committed when it was interrupted, beside number 0; and by whom it is called again.
+# The transactions that may be committed after an interrupt, apart from number 0.
 OPERATIONS: list[tuple[Callable[[World], None], set[int]]] = [
     (block, {2}), (given_up, set()), (commit, {1}), (abort, set()), (time_out, set()), (abort_by_name, set()),
     (close, set()),
@@ -127,7 +127,7 @@ def go_on(world: World, operation: Callable[[World], None], may: set[int]) -> No
         world.store.close()
     else:
         if operation in BY_HAND:
-            with contextlib.suppress(InvalidTxnStateException):  # of an abort, where it had come to its end
+            with contextlib.suppress(InvalidTxnStateException):  # an abort may have ended already
                 if world.open.active:
                     operation(world)
             assert not world.open.active
@@ -156,7 +156,7 @@ def check_killed(world: World, scratch: Path, may: set[int]) -> None:
 def test_an_interrupt_anywhere(
     base: Path, operation: Callable[[World], None], may: set[int], kind: str, count: Callable[[str, int], None]
 ) -> None:
-    for number in range(2):  # what is made on first use is no place of the operation
+    for number in range(2):  # lazy initialization is not a place of the operation
         world = made(base / f"count{number}", operation)
         with Tracer(kind) as counting:
             operation(world)
@@ -177,7 +177,7 @@ def test_an_interrupt_anywhere(
 
 @pytest.mark.parametrize("kind", [LINES, CALLS])
 def test_an_abort_after_an_interrupted_commit(base: Path, kind: str) -> None:
-    """By hand: the abort holds, or it is told that the commit stands."""
+    """By hand: the abort holds, or the error says that the commit stands."""
     world = made(base / "count", commit)
     with Tracer(kind) as counting:
         commit(world)
@@ -203,14 +203,14 @@ def test_an_abort_after_an_interrupted_commit(base: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [LINES, CALLS])
 def test_an_interrupt_that_is_caught_inside(base: Path, kind: str) -> None:
-    """A block that goes on after an interrupt of one of its calls: it commits everything, or is refused."""
+    """A block that continues after an interrupt of one of its calls: it commits everything, or is refused."""
 
     def interrupted(world: World, tracer: Tracer) -> None:
         with world.store.transaction(ID) as txn:
             with contextlib.suppress(Interrupted), tracer:
                 fill(txn, 2)
             done = {str(place) for place, part in txn._parts.items() if part.sequence() > 0}
-            for each in sorted(set(PARTITIONS) - done):  # what had not come to it
+            for each in sorted(set(PARTITIONS) - done):  # partitions without a record yet
                 topic, _, number = each.partition("-")
                 txn.append(topic, b"2", partition=int(number))
             txn.commit_offsets({"a-0": 2}, cursor=CURSOR)

@@ -1,7 +1,7 @@
-"""Transactions of a store among threads, signal handlers, forks and a close beside them.
+"""Transactions of a store among threads, signal handlers, forks and a concurrent close.
 
-Every transaction carries a number; it is committed in all partitions and in its worker's cursor, or nowhere, and what
-was acknowledged is there.
+Every transaction carries a number. It is committed in all partitions and in its worker's cursor, or nowhere, and
+acknowledged ones exist.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Worker:
         self.who = who
         self.number = 0
         self.acknowledged: list[int] = []
-        self.attempted: list[int] = []  # of which the end is not known
+        self.attempted: list[int] = []  # their outcome may be unknown
         self.fenced = 0
 
     @property
@@ -117,7 +117,7 @@ def test_eight_workers_of_their_own_ids(store: Store, base: Path, count: Count) 
 
 
 def look_after(store: Store) -> None:
-    """What the background does."""
+    """Does the work of the background thread."""
     home_of(store).end_overdue()
     home_of(store).forget_expired()
     store.transactions()
@@ -171,7 +171,7 @@ def test_partitions_move_meanwhile(base: Path, count: Count) -> None:
 
 
 def test_topics_come_and_go_meanwhile(store: Store, base: Path) -> None:
-    """Transactions are also in topics that are deleted under them, and made anew."""
+    """Transactions are also in topics that are deleted under them, and created again."""
     workers = [Worker(store, f"worker{who}", who) for who in (1, 2, 3)]
     store.create_topic("gone", 2)
 
@@ -228,7 +228,7 @@ def signals(handler: Callable[[], None], every_s: float) -> Iterator[None]:
 
 
 def test_a_signal_handler_transacts(store: Store, base: Path, count: Count) -> None:
-    """A handler that has a transaction of its own, or one of the id that it interrupts, does it whole or is refused."""
+    """A handler that has another transaction, or one of the id that it interrupts, does it whole or is refused."""
     outer, inner, rival = Worker(store, "outer", 1), Worker(store, "inner", 2), Worker(store, "outer", 3)
     refused = 0
     is_handling = False
@@ -373,7 +373,7 @@ def test_a_child_is_refused(store: Store, base: Path) -> None:
 
 
 def test_a_child_of_a_block(store: Store) -> None:
-    """It leaves the block by an exception of its own; the transaction is its parent's."""
+    """It leaves the block by an exception; the transaction is its parent's."""
 
     with store.transaction("mine") as txn:
         txn.append("a", b"1/1", partition=0)

@@ -1,4 +1,4 @@
-"""A service that is written against a store passes `mypy --strict`, and runs; one with mistakes is told of each."""
+"""A service that uses a store passes `mypy --strict`, and runs; each mistake in another one is reported."""
 
 from __future__ import annotations
 

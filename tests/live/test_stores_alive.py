@@ -1,5 +1,7 @@
-"""A store in a living process: threads that make, change, delete and write topics at once, a close beside all of them,
-moves below appends, forks, signal handlers, other stores of the directory, and one that is dropped."""
+"""A store in a running process: threads that create, change, delete and write topics at once, and a close next to them.
+
+Also moves under appends, forks, signal handlers, other stores of the directory, and a store that is garbage collected.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def open_at(base: Path, **options: Any) -> Store:
 
 @contextlib.contextmanager
 def threads(*works: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
-    """Each works until the event is set; what one raised is raised at the end."""
+    """Each runs until the event is set; an error is raised at the end."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -93,7 +95,7 @@ def written_up(store: Store) -> None:
 
 
 class Records:
-    """What was acknowledged, by topic id and partition."""
+    """The acknowledged records, by topic id and partition."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
@@ -426,7 +428,7 @@ def test_a_signal_handler_works_on_the_store_that_it_interrupts(base: Path, coun
 
 @pytest.mark.parametrize("what", ["create", "close"])
 def test_inside_a_change_of_topics(base: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """What would wait for itself, or see half of it, is refused; the change goes on."""
+    """A call that would wait for itself or see half of the change is refused; the change continues."""
     store = open_at(base)
     told: list[str] = []
     make = store.manager.get_or_create_log
@@ -486,7 +488,7 @@ def test_another_process_is_locked_out_and_may_look(base: Path) -> None:
 
 
 def test_one_directory_of_two_is_taken(base: Path) -> None:
-    """Nothing is made, and the other directory's lock is given back."""
+    """Nothing is created, and the other directory's lock is released."""
     first, second = dirs_of(base)
     with kafkalog.open(second, files=FAST) as store:
         with pytest.raises(LogDirLockedException):
@@ -507,7 +509,7 @@ def test_a_store_that_is_dropped_lets_go(base: Path) -> None:
         topic = store.create_topic("t", 2)
         topic.append_many([b"x"] * 9)
         del store
-        assert topic.append(b"y").offset >= 0  # who holds a topic holds its store
+        assert topic.append(b"y").offset >= 0  # an object of a topic keeps its store open
         with pytest.warns(ResourceWarning, match=r"<store of .*disk0.*> was dropped without being closed"):
             del topic
         until = time.monotonic() + 20  # no collector's run was needed: nothing goes in circles

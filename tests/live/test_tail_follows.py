@@ -1,4 +1,4 @@
-"""`kafkalog tail` beside a store that writes: what comes, partitions that come and go, a reader that goes away."""
+"""`kafkalog tail` next to a store that writes: new records, partitions that come and go, a reader that goes away."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tail(log_dir: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes]
     line = [sys.executable, "-m", "kafkalog", "tail", str(log_dir), "--json", *options]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        late = threading.Timer(LIMIT_S, process.kill)  # what it does not print is a failure, not a wait for ever
+        late = threading.Timer(LIMIT_S, process.kill)  # a hang is a failure
         late.start()
         try:
             yield process, process.stdout

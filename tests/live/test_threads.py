@@ -1,7 +1,7 @@
-"""Appends, reads, closes, cuts and flushes of many threads at once, judged by the oracle.
+"""Appends, reads, closes, truncations and flushes of many threads at once, checked by the oracle.
 
-Each test works for LIVE_SECONDS (2; with KAFKALOG_LONG=1 60).  What each operation may raise beside which other one
-stands in `tests.live.crew.MAY_RAISE`.
+Each test runs for LIVE_SECONDS (2; with KAFKALOG_LONG=1 60).  `tests.live.crew.MAY_RAISE` lists the errors that each
+operation may raise next to each other one.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def test_partitions_opened_and_closed_by_several_threads(base: Path, count: Coun
 
     def live_on(number: int) -> None:
         with open_live(path, f"t-{number}") as log:
-            # Whoever has a log open holds the lock: nobody else gets it.
+            # An open log holds the lock: nobody else gets it.
             with pytest.raises(LogDirLockedException):
                 OsFileLock(str(path / ".lock"))
             oracle = oracles[number]
@@ -317,8 +317,8 @@ def test_closing_one_log_leaves_its_neighbours_alone(base: Path, count: Count) -
 
 
 def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
-    """durability "fsync", beside rolls, flushes and truncations: after a power loss at any moment what was acknowledged
-    is there, and so is everything below each recovery point that anybody saw."""
+    """durability "fsync", next to rolls, flushes and truncations: after a power loss at any moment acknowledged records
+    exist, and everything below each recovery point that anybody saw."""
     path = base / "logs"
     path.mkdir()
     files = RecordingFiles(str(path), FAST)
@@ -336,7 +336,7 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
         if number:
             offsets = log.append_many([ident + b" " + b"." * 90 for ident in idents])
         else:
-            # No cut in between: it would take the transaction's beginning, and its numbers.
+            # No truncation in between: it would take the transaction's beginning, and its numbers.
             with truncating, log.transaction("job") as transaction:
                 offsets = transaction.append_many([ident + b" " + b"." * 90 for ident in idents])
         with truncating:
@@ -352,7 +352,7 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
         with truncating:
             cuts[0] += 1
             files.mark("cut", cuts[0])
-            with contextlib.suppress(IllegalArgumentException):  # a transaction has ended behind it meanwhile
+            with contextlib.suppress(IllegalArgumentException):  # a transaction has ended after it meanwhile
                 log.truncate(batch_start(log, max(0, engine.log_end_offset - rng.randint(1, 10))))
 
     def watch() -> None:
@@ -375,7 +375,7 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
 
 
 def check_power_losses(files: RecordingFiles, base: Path, attempted: set[bytes]) -> int:
-    """Power fails at sampled moments: the log that is found reaches what was promised since the last cut."""
+    """Power fails at sampled moments: the log that is found has everything promised since the last truncation."""
     rng = random.Random(9)
     disk = files.replay(0)
     wanted = cut = checked = 0
@@ -400,7 +400,7 @@ def check_power_losses(files: RecordingFiles, base: Path, attempted: set[bytes])
 
 
 def test_a_read_only_log_is_shared(base: Path, count: Count) -> None:
-    """Threads that refresh, walk and ask one read-only Partition, beside a writer that rolls and deletes."""
+    """Threads that refresh, walk and query one read-only Partition, next to a writer that rolls and deletes."""
     path = base / "log"
     oracle, crew = Oracle(retention=True), Crew("retention")
     config = {"file.delete.delay.ms": "0", "retention.bytes": "4000"}

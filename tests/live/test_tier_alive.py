@@ -1,8 +1,8 @@
-"""A store with a remote tier, alive: interrupts at every place, threads at once, a fork, damage under readers.
+"""A running store with a remote tier: interrupts at every place, concurrent threads, a fork, damage under readers.
 
-What must hold behind each: the records from the log's start to its end are those that were appended, each once and in
-order, whichever tier has them, and at the least all that the disk had; another copy run finishes what was cut short,
-and then no object is nobody's.
+After each of them, the records from the log's start to its end must be the appended ones, each once and in order,
+whichever tier has them.  They include at least all records on the disk.  Another copy run finishes the interrupted one,
+and then no object is orphaned.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def prepare(place: Path) -> World:
 
 
 def judge(world: World, *, may_be_gone: bool) -> None:
-    """Of an open store."""
+    """Checks an open store."""
     store = world.opened()
     if "t" not in store:
         assert may_be_gone
@@ -210,7 +210,7 @@ def test_a_tier_is_interrupted(
 ) -> None:
     caplog.set_level("CRITICAL", "kafkalog")
     template = prepare(base / "template")
-    for _ in range(2):  # what is imported or made on first use is no place of the operation
+    for _ in range(2):  # imports and lazy initialization are not places of the operation
         tracer = Tracer(kind)
         once(base, template, case, tracer)
     numbers = sampled(tracer.places, LIMIT)
@@ -231,7 +231,7 @@ def test_a_tier_is_interrupted(
 
 
 def test_copies_retention_and_readers_at_once(base: Path) -> None:
-    """Appends, two threads that copy, one that has the disk let go, one that moves the partition to and fro, and
+    """Appends, two threads that copy, one that deletes local segments, one that moves the partition to and fro, and
     readers from anywhere."""
     ends, failures = threading.Event(), []
     with kafkalog.open([base / "one", base / "two"], remote=base / "tier", maintenance=False) as store:
@@ -288,7 +288,7 @@ def test_copies_retention_and_readers_at_once(base: Path) -> None:
 
 @pytest.mark.parametrize("has_metadata", [True, False])
 def test_read_only_beside_a_writer(base: Path, has_metadata: bool) -> None:
-    """Appends, copies and retention in one thread; others open both tiers to read, for once or to go on."""
+    """Appends, copies and retention in one thread; others open both tiers to read, once or continuously."""
     ends, failures = threading.Event(), []
     seen = base / "store"
     with kafkalog.open(base / "store", remote=base / "tier", maintenance=False) as store:
@@ -344,7 +344,7 @@ def test_read_only_beside_a_writer(base: Path, has_metadata: bool) -> None:
 
 
 def test_a_close_meets_readers_and_copies(base: Path) -> None:
-    """Whoever is at work ends with an error that says that the store is closed, or with all that there was."""
+    """Concurrent work ends with all its records, or with an error that says that the store is closed."""
     world = prepare(base / "world")
     for _ in range(20 if LONG else 5):
         world.open()

@@ -1,6 +1,6 @@
 """A batch whose size field says 1 GiB: told as damage by everything that reads, in little memory.
 
-Each tool runs in a process of its own, whose memory beyond the page cache is measured at its end.
+Each tool runs in a separate process, whose memory beyond the page cache is measured at its end.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def peak(*argv: str) -> tuple[int, int]:
-    """(exit code, most bytes resident) of a command line in a process of its own."""
+    """(exit code, most bytes resident) of a command line in a separate process."""
     done = subprocess.run([sys.executable, "-c", PEAK, *argv], capture_output=True, text=True, check=True)
     code, peak_bytes = json.loads(done.stdout)
     return code, peak_bytes
@@ -142,7 +142,7 @@ def test_a_batch_that_is_that_large(tmp_path: Path) -> None:
             scan = LogScan(file, 0, file.size(), check_crc=check_crc)
             tables = [(piece.table["base_offset"].tolist(), len(piece.data)) for piece in scan]
         assert [offset for offsets, _ in tables for offset in offsets] == [0, 1, 2]
-        assert tables[-1][1] < LARGE_BATCH_BYTES  # what a large batch took is given back
+        assert tables[-1][1] < LARGE_BATCH_BYTES  # a large batch's memory is released
     with path.open("r+b") as damaged:
         damaged.seek(LARGE_BATCH_BYTES)
         damaged.write(b"\1")

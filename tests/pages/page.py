@@ -1,4 +1,4 @@
-"""A page as a list of blocks: what the Markdown file says, without running it."""
+"""A page as a list of blocks: the content of the Markdown file, without running it."""
 
 from __future__ import annotations
 

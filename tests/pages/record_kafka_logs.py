@@ -113,7 +113,7 @@ def build_late(state: Mapping[str, Any], record: SimpleRecord) -> bytes:
 
 
 def send_late(bootstrap: str, batch: bytes) -> None:
-    """A produce request of version 9, the last one that adds no partition to a transaction by itself."""
+    """A produce request of version 9, the last one that does not add partitions to a transaction automatically."""
     host, port = bootstrap.split(":")
     topic, name = b"payments", b"refunds"
     body = struct.pack(">hhih", 0, 9, 1, len(name)) + name + b"\0"

@@ -37,6 +37,7 @@ VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r"\b\d{13}\b"), "MILLISECONDS"),
+    (re.compile(r"(?:(?<=-)|(?<![\w-]))(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[\w-]{22}(?![\w-])"), "UUID"),
     (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|seconds|min|minutes|h|d)\b"), "DURATION"),
     (re.compile(r"\b\d+(\.\d+)? ?([KMG]i?)?B/s"), "RATE"),
     (re.compile(r"\b\d+(\.\d+)? [KMGT]?i?B are free now"), "FREE"),
@@ -132,7 +133,7 @@ def _working_directory(place: Path) -> Iterator[None]:
 
 
 def _run_python(block: Block, space: dict[str, Any], where: str) -> str:
-    """Runs a block; what it printed.  The value of an expression on its last line is printed, as a notebook does."""
+    """Runs a block; returns its output.  The value of an expression on its last line is printed, as a notebook does."""
     output = io.StringIO()
     try:
         tree = ast.parse("\n" * block.line + block.code, where)
@@ -228,7 +229,7 @@ def _commands(code: str) -> Iterator[tuple[str, str]]:
         if lines[number].startswith("$ "):
             first = number
             command = [lines[number][2:]]
-            # A command goes on behind a backslash, or up to the end of a here-document.
+            # A command continues after a backslash, or up to the end of a here-document.
             document = re.search(r"<<-?'?(\w+)'?", command[0])
             while number + 1 < len(lines) and (
                 command[-1].endswith("\\") or (document and command[-1].strip() != document[1])

@@ -2,7 +2,7 @@
 
     python -m tests.planted [--only NUMBER ...] [pytest's flags]     # `make planted`
 
-The tests that are near to a fault are asked first, then all.  Exit 1 when more than two faults are missed.
+The tests near a fault run first, then all.  Exit 1 when more than two faults are missed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Twenty faults of one line, over the whole package: each breaks a rule that `make quick` has to know.
 
-The text `right` stands once in its file; each fault was seen to change what the package does.
+The text `right` occurs once in its file; each fault was seen to change the package's behaviour.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    rule: str  # what does not hold any more
+    rule: str  # the rule that no longer holds
     file: str  # below kafkalog/
     right: str
     wrong: str
-    near: str  # tests/unit/test_*.py that are asked first
+    near: str  # tests/unit/test_*.py that run first
 
 
 FAULTS = [

@@ -1,9 +1,8 @@
 """Transactions over partitions and offsets under everything at once: random holders, ends, timeouts, interrupts before
-and behind any append, kills and power losses, for every transaction version.
+and after any append, kills and power losses, for every transaction version.
 
-What must hold, whatever comes: a transaction ends one way in all partitions and in its offsets; what was acknowledged
-stays so; the record that says that all is done never comes before every marker is durable; who is fenced gets nothing
-through.
+The following must always hold.  A transaction ends one way in all partitions and in its offsets.  An acknowledged step
+stays.  The record of completion never comes before every marker is durable.  A fenced producer writes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ OFFSETS = TopicPartition("__consumer_offsets", partition_for(GROUP, 2))
 TIMEOUT_MS = 1_000
 
 Operation = tuple[str, int, int]
-# (what, whose, how much).  A turn is a whole transaction; single steps come between those of others.
+# (operation, its worker, its weight).  A turn is a whole transaction; single steps come between those of others.  A
+# turn is a whole transaction; single steps come between those of others.
 WEIGHTS = {
     "turn": 8, "take": 3, "add": 3, "write": 5, "offsets": 3, "commit": 4, "abort": 2, "late": 1, "tick": 2,
     "interrupt before": 5, "interrupt behind": 5, "kill": 2, "lose power": 4,
@@ -54,7 +54,7 @@ class Handle:
     holder: ProducerIdAndEpoch
     number: int
     listed: set[TopicPartition] = field(default_factory=set)
-    ending: bool = False  # an end of his was cut short: he may only end
+    ending: bool = False  # an end of this holder was interrupted: it may only end
 
 
 class World:
@@ -64,7 +64,7 @@ class World:
         self.version = version
         self.handles: list[Handle] = []
         self.numbers = 0
-        self.written: dict[int, set[str]] = {}  # by transaction: what was acknowledged
+        self.written: dict[int, set[str]] = {}  # by transaction: the acknowledged records
         self.told: dict[int, bool] = {}  # by transaction: committed or aborted, as acknowledged
         self.countdown: tuple[str, int] | None = None
         self.open(Disk())
@@ -94,7 +94,7 @@ class World:
         self.maybe_interrupt("behind")
 
     def check_record(self, name: str) -> None:
-        """Complete only behind every marker."""
+        """A transaction is complete only after every marker."""
         for record in parsed_batch(self.disk.log(name).batches[-1]).records:
             transactional_id, metadata = decode_transaction(record.key, record.value)
             assert metadata is not None
@@ -206,7 +206,7 @@ class World:
     # --- what must hold --------------------------------------------------------------------------------
 
     def outcomes(self) -> dict[str, str]:
-        """Of every row, and of every offset (`number/offset`, with its place in the log)."""
+        """The outcome of every row and of every offset (`number/offset`, with its place in the log)."""
         found = {value: kind for data in self.disk.data.values() for value, kind in data.outcomes().items()}
         pending: dict[int, list[str]] = {}
         for batch in self.disk.log(str(OFFSETS)).batches:
@@ -222,7 +222,7 @@ class World:
         return found
 
     def check_settled(self) -> None:
-        """After an interrupt: whoever looks next finds what the log says."""
+        """After an interrupt: the next caller finds the state that the log implies."""
         read = Store(self.disk, version=self.version)
         read.coordinator.load(range(3))
         known = {each.transactional_id: each for each in self.store.coordinator.list_transactions()}

@@ -1,4 +1,4 @@
-"""Any bytes at all: the native scan and its twin agree, and nothing before the damage is lost."""
+"""Any bytes: the native scan and its reference agree, and nothing before the damage is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DATA = st.lists(V2 | LEGACY, max_size=6).map(b"".join)
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Batches, and the same with a few bytes overwritten, cut or appended."""
+    """Batches, and the same with a few bytes overwritten, removed or appended."""
     whole = draw(DATA)
     data = bytearray(whole)
     for _ in range(draw(st.integers(0, 3))):
@@ -74,7 +74,7 @@ def test_scan_equals_the_twin(
     assert (rows, why, reached) == reference.scan(
         seen, framing=framing, check_crc=check_crc, stop_at_bad_crc=stop_at_bad_crc, max_batches=max_batches
     )
-    # Every batch that ends before the first difference is there as it was.
+    # Every batch that ends before the first difference exists unchanged.
     same = next((i for i, (a, b) in enumerate(zip(whole, seen, strict=False)) if a != b), min(len(whole), len(seen)))
     before = [row for row in reference.scan(whole, framing=framing)[0] if row.position + row.size <= same]
     assert rows[: len(before)] == before[:max_batches]

@@ -127,7 +127,7 @@ def column_of(rng: random.Random, schema: Sequence[Field]) -> list[bytes | None]
         if data and rng.random() < 0.15:
             kind, at, odd = rng.randrange(4), rng.randrange(len(data)), bytes([rng.randrange(256)])
             data = [data[:at], data[:at] + odd + data[at:], data[:at] + odd + data[at + 1 :], data + odd][kind]
-        found += [data] * rng.randint(1, 2)  # what was learned is asked
+        found += [data] * rng.randint(1, 2)  # the second one asks for a shape that was learned
     return found
 
 
@@ -194,7 +194,7 @@ def random_numbers(rng: random.Random) -> list[str]:
             found += [repr(bits), f"{bits:.{rng.randrange(40)}e}"]
         digits = str(rng.randrange(10 ** rng.randrange(1, 60)))
         found += [f"{digits}e{rng.randrange(-400, 400)}", f"0.{'0' * rng.randrange(30)}{digits}", repr(rng.random())]
-        # Between two doubles, and a little beside the middle.
+        # Between two doubles, and a little off the middle.
         near = rng.randrange(2**52, 2**53)
         middle = (2 * near + 1) << rng.randrange(60)
         found += [str(middle), str(middle - 1), f"{middle}e-{rng.randrange(9)}"]

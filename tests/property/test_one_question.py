@@ -1,7 +1,7 @@
-"""One question has one answer at every door: the one that plain Python gives over all records.
+"""Each way to read answers one question the same: with the answer that plain Python gives over all records.
 
 Stores and questions are random: windows, keys, headers, patterns, conditions, isolation, the last records.  Some stores
-are damaged: then a door that passes damage over gives what is left, and one that does not raises, or misses nothing.
+are damaged.  A function that skips damage then returns the undamaged records; another one raises, or misses nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ START_MS = 1_700_000_000_000
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 KEYS = [None, b"", b"a", b"ab", b"b", b"\xff"]
 VALUES = [None, b"", b"foo\nbar", b"\xff\xfe", "grün".encode(), *(b"x%d" % n for n in range(9))]
-QUESTIONS = 12 if LONG else 5  # of each store
+QUESTIONS = 12 if LONG else 5  # for each store
 
 Row = tuple[Any, ...]
 Holds = Callable[[Record], bool]
@@ -84,8 +84,9 @@ def fill(root: Path, rng: random.Random) -> int:
 
 
 def damage(root: Path, rng: random.Random) -> None:
-    """Of one batch that has another behind it in its file: a byte of its records, or its base offset, which no CRC
-    covers and which the other's then contradicts."""
+    """Damages one batch that another follows in its file: a byte of its records, or its base offset.
+
+    No CRC covers the base offset, but the next batch contradicts it."""
     paths = [path for path in sorted(root.glob("t-*/*.log")) if len(native.headers(path.read_bytes())[0]) > 1]
     if not paths:
         return
@@ -252,7 +253,7 @@ def condition(rng: random.Random, parts: int) -> tuple[str, Holds]:
 
 
 def rows(table: Any) -> list[Row]:
-    """Of an Arrow table or batch with all columns."""
+    """The rows of an Arrow table or batch with all columns."""
     columns = [table[name].to_pylist() for name in COLUMNS]
     columns[2] = pa.table({"at": table["timestamp"]})["at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
     columns[5] = [tuple((each["key"], each["value"]) for each in them or ()) for them in columns[5]]

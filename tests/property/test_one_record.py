@@ -1,4 +1,5 @@
-"""A record's short way into a log, in one native call, beside that of every batch: the same files, answers, errors."""
+"""A record's short way into a log, in one native call, compared with that of every batch: the same files, answers,
+errors."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ CONFIGS: list[dict[str, str]] = [
 
 
 def lived(root: Path, config: dict[str, str], options: dict[str, Any], records: list[Any], fault: int) -> list[object]:
-    """What each append said, and the bytes of all files."""
+    """The results of the appends, and the bytes of all files."""
     clock = ManualClock(NOW_MS)
     files = FaultyFiles(OS_FILES)
     seen: list[object] = []

@@ -1,7 +1,7 @@
 """Any single byte of a log, changed at random: every way to read gives all records, or good ones and then an error.
 
-What no CRC covers (base offset, leader epoch, magic) is held against what `verify --deep` says: where it has nothing
-to complain about, nobody can tell the records from good ones.
+Bytes that no CRC covers (base offset, leader epoch, magic) are compared with `verify --deep`: if it reports nothing,
+the records cannot be told from good ones.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_one_changed_byte(
         data[place] ^= random_.randrange(1, 256)
         at = random_.choice(every)[0]
         log = None
-        if how == "writable":  # opened before: what a clean open believes is another story
+        if how == "writable":  # opened before: a clean open trusts more
             log = kafkalog.open_log(root, "t-0", config=CONFIG)
         path.write_bytes(data)
         if log is None:

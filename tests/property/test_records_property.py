@@ -1,4 +1,4 @@
-"""Records, columns, codecs and the builder over generated inputs: round trips, the plain twin, and garbage."""
+"""Records, columns, codecs and the builder over generated inputs: round trips, the reference, and garbage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_payloads_are_those_of_the_plain_twin(rows: list[Any]) -> None:
 
 
 def decoded(payload: bytes, count: int, streaming: bool) -> Any:
-    """What the record reader and the column decoder say, after making sure that they say the same."""
+    """The result of the record reader and of the column decoder, which must be the same."""
     found, verdict, *_ = records.read_records(payload, count, 0, 0, None, -1, streaming, 1 << 31)
     builder = ColumnBuilder()
     builder.append_records([records.Record(-5, 3, "CreateTime", None, b"before", [("h", None)])])

@@ -1,4 +1,4 @@
-"""Ranges of the remote tier: whatever is asked for is what a slice of the log says, in every layout and any order."""
+"""Ranges of the remote tier: each requested range equals the slice of the log, in every layout and any order."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _paths(value: Any, at: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 @given(data=st.data())
 @settings(deadline=None, max_examples=150)
 def test_a_changed_manifest_is_read_or_refused(variant: str, data: st.DataObject) -> None:
-    """Never another error, nor other bytes of what has sums of its own."""
+    """Raises no other error, and returns no wrong bytes of objects with checksums."""
     fs = FaultyObjects()
     objects = fs.objects()
     known = copied(len(LOG))

@@ -1,7 +1,7 @@
-"""What is found by time is what a walk over all records finds, by every door and in every kind of store.
+"""A search by time finds the same records as a walk over all records, by every entry point and in every kind of store.
 
-The logs are random: times that go back, stand still or are missing, the largest that there is, empty segments,
-compacted, cut and shortened logs, written by one process or several in turn.
+The logs are random: times that decrease, repeat or are missing, the largest possible one, empty segments, compacted,
+truncated and shortened logs, written by one process or by several alternately.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def fill(root: Path, rng: random.Random) -> None:
 
 
 def asked_times(records: list[Record], rng: random.Random) -> list[int]:
-    """Those of records, and beside them; of many some."""
+    """The records' times and the times next to them; a sample if there are many."""
     there = sorted({0, START_MS, LONG_MAX, *(record.timestamp for record in records)})
     times = {time + step for time in there for step in (-1, 0, 1) if 0 <= time + step <= LONG_MAX}
     return rng.sample(sorted(times), min(len(times), 25))

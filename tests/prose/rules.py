@@ -1,8 +1,8 @@
 """The rules of plain English that a program can check.
 
-A sentence begins with its subject: not with "Of", "Those", "What" or "Whoever".  It has no more than 35 words.  A
-question may begin with "What".  proselint adds its rules: archaisms, redundancy, clichés and others.  Nothing here
-knows whether a sentence is true, or has a verb: people check that.
+A sentence begins with its subject: not with "Of", "Those", "What" or another word of `OPENERS`.  It has no more than 35
+words.  A question may begin with "What".  proselint adds its rules: archaisms, redundancy, clichés and others.  Nothing
+here knows whether a sentence is true, or has a verb: people check that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LABEL_WORDS_MAX = 4
 OPENERS = re.compile(r"^[\"'(]*(of|those|what|whatever|whoever|whose|whomever)\b(?! course)", re.IGNORECASE)
 WHOEVER = re.compile(r"\bwho(m)?ever\b", re.IGNORECASE)
 # Code and numbers look like typography, repeated words and dates to proselint.
-OFF = ("typography", "lexical_illusions", "dates_times", "uncomparables", "spelling.consistency")
+OFF = ("typography", "lexical_illusions", "dates_times", "uncomparables", "spelling")
 
 CheckRegistry().register_many(__register__)
 _CONFIG = {"max_errors": 10_000, "checks": {**DEFAULT["checks"], **dict.fromkeys(OFF, False)}}

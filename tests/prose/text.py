@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("kafkalog", "bench", "docs", "tests", ".github")
 SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".md", ".toml", ".yml"}
 LOGGING = {"debug", "info", "warning", "error", "exception", "critical", "warn"}
-SPOKEN_ARGUMENTS = {"help", "short_help", "epilog", "metavar_help"}  # of click
+SPOKEN_ARGUMENTS = {"help", "short_help", "epilog", "metavar_help"}  # arguments of click
 NOT_PROSE = re.compile(r"noqa|type: ignore|fmt: |pragma|cython: |distutils: |!/usr/bin|^-+ .* -+$|^[-=]+$|^<!--|-->$")
 
 

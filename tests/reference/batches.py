@@ -1,6 +1,6 @@
 """The batch scan, re-stamping and index entries in plain Python: the specification of `_native.batches`.
 
-Written for reading, one rule after the other, with Kafka's class beside each.
+Written for reading, one rule after the other, with the name of Kafka's class next to each.
 """
 
 from __future__ import annotations

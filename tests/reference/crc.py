@@ -1,4 +1,4 @@
-"""The two checksums, a byte at a time: what the native ones must equal."""
+"""The two checksums, a byte at a time: the reference for the native ones."""
 
 CRC32C_POLYNOMIAL = 0x82F63B78
 CRC32_POLYNOMIAL = 0xEDB88320

@@ -16,7 +16,7 @@ NAMES = [
 ]  # fmt: skip
 
 TABLE = [
-    # What people write.
+    # Usual patterns.
     "orders", "^orders$", "orders.*", "orders|users", "^orders-(eu|us)$", r"dbserver1\.inventory\..*", "[a-z]+", ".*",
     r"^[^_].*", r"^(?!__).*", r"^(?!.*test).*$", "(?i)orders", "(?i:ORD)ers", "orders-\\d{4}", r"user_.*_\d+-\d+-\d+",
     # Classes.
@@ -125,7 +125,7 @@ _GROUPS = [
 
 
 def random_pattern(dice: random.Random, depth: int = 3) -> str:
-    """Mostly right ones.  Only the outermost parts repeat without a limit: within each other they take for ever."""
+    """Mostly valid patterns.  Only the outermost parts repeat without a limit: nested ones would take too long."""
     parts = []
     for _ in range(dice.randint(1, 4)):
         kind = dice.random()

@@ -1,4 +1,4 @@
-"""JSON objects to rows of a schema, by Python's json: what `_native.json_columns` has to find."""
+"""JSON objects to rows of a schema, by Python's json: the reference for `_native.json_columns`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Number(str):
 
 
 class Unknown:
-    """What is compared otherwise: the text of any JSON, whose value this is."""
+    """A column that is compared differently: the text of any JSON that has this value."""
 
     def __init__(self, value: object) -> None:
         self.value = value

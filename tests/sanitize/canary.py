@@ -1,4 +1,4 @@
-"""Reads one byte behind a block: must not survive under AddressSanitizer (run.sh wants it to fail)."""
+"""Reads one byte after a block: must not survive under AddressSanitizer (run.sh expects it to fail)."""
 
 import ctypes
 

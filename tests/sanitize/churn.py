@@ -1,4 +1,4 @@
-"""Bytes that change while somebody looks at them: a thread without the interpreter's lock writes into a buffer.
+"""Bytes that change while they are read: a thread without the interpreter's lock writes into a buffer.
 
 A loop in C, as no loop in Python is often enough between two loads of native code.
 """

@@ -1,6 +1,6 @@
-"""Bytes in a block of exactly their size, so that AddressSanitizer sees the first byte read behind them.
+"""Bytes in a block of exactly their size, so that AddressSanitizer sees the first byte read after them.
 
-`bytes` and `bytearray` have room behind their contents and a map ends at a page, where an over-read goes unnoticed.
+`bytes` and `bytearray` have space after their contents and a map ends at a page, where an over-read goes unnoticed.
 """
 
 from __future__ import annotations

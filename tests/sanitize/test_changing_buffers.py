@@ -48,7 +48,7 @@ def batch(count: int, **options: Any) -> bytes:
 
 
 def keyed(count: int, **options: Any) -> bytes:
-    """A key of its own for some of the records, and a tombstone here and there."""
+    """Keys for some of the records, and a tombstone here and there."""
     made = [(i, b"key%d" % (i % 97), None if i % 50 == 7 else b"v" * (i % 40), ()) for i in range(count)]
     return build_batch(made, **options)
 
@@ -240,7 +240,7 @@ def test_changing_tables(data: bytes) -> None:
 
 
 def inflated(codec: int, body: memoryview) -> Any:
-    """What decompresses now and then, what lies there, or nothing."""
+    """A decompressed body, a part of the body, or nothing."""
     try:
         return codecs.decompress(codec, body) if len(body) % 3 else body[: len(body) // 2] or None
     except KafkalogError:

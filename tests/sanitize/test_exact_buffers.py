@@ -1,4 +1,4 @@
-"""Every native entry point of the batch layer on blocks of exactly their size: cut anywhere, damaged anywhere.
+"""Every native entry point of the batch layer on blocks of exactly their size: truncated anywhere, damaged anywhere.
 
 The asserts are few on purpose (tests/unit has them); under AddressSanitizer each read is one.
 """
@@ -77,7 +77,7 @@ def test_walks_over_noise(framing: int, seed: int) -> None:
     for _ in range(200):
         noise = bytearray(rng.randbytes(rng.randrange(200)))
         if len(noise) > 17:
-            # Half-plausible: a length near what is there, a magic of each kind.
+            # Half-plausible: a length near the real one, a magic of each kind.
             struct.pack_into(">i", noise, 8, rng.choice([len(noise) - 12, len(noise) - 11, 14, 48, 49, 2**31 - 1]))
             noise[16] = rng.choice([0, 1, 2, 3, 255])
         batches.scan(exact(noise), framing=framing, stop_at_bad_crc=False, check_crc=rng.random() < 0.8)
@@ -87,7 +87,7 @@ def test_walks_over_noise(framing: int, seed: int) -> None:
 def test_searches_of_a_file_cut_and_damaged() -> None:
     for end in range(len(BYTES) + 1):
         for target in (-1, 0, 4, 5, 2**63 - 1):
-            # bytes of a pread have room behind them: the walk itself must not pass what was read
+            # bytes of a pread have space after them: the walk itself must not pass the bytes that were read
             file = Bytes(BYTES[:end])
             fetch.batch_with_offset(file, target, 0, len(BYTES))
             fetch.batch_with_offset(file, target, 0, end)

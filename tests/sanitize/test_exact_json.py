@@ -1,4 +1,4 @@
-"""JSON columns and the wire format on blocks of exactly their size: cut anywhere, damaged anywhere.
+"""JSON columns and the wire format on blocks of exactly their size: truncated anywhere, damaged anywhere.
 
 The asserts are few on purpose (tests/unit and tests/property have them); under AddressSanitizer each read is one.
 """

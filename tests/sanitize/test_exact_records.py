@@ -1,4 +1,4 @@
-"""Record decoding and encoding on blocks of exactly their size: cut anywhere, damaged anywhere.
+"""Record decoding and encoding on blocks of exactly their size: truncated anywhere, damaged anywhere.
 
 As test_exact_buffers: few asserts, for under AddressSanitizer each read is one.
 """
@@ -35,7 +35,7 @@ class Chunk:
 
 
 class Reader:
-    """What a RecordWalk asks of one, of a single batch: uncompressed, and as if `body` had been."""
+    """The attributes of a reader that a RecordWalk uses, for one batch: uncompressed, and as if `body` had been."""
 
     topic_partition, first_offset, end_offset = ("t", 0), -(1 << 63), None
 
@@ -151,7 +151,7 @@ def test_rows_of_all_kinds() -> None:
     usual = 0
     for number in range(2000):
         count = rng.randrange(1, 30)
-        few = number % 2  # of the unusual ones
+        few = number % 2  # 1 for few unusual ones
         rows: list[Any] = []
         for _ in range(count):
             row = tuple(

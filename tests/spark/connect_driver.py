@@ -1,5 +1,7 @@
-"""What a client of Spark Connect does, in a process of its own: a session of Connect and a classic one exclude each
-other.  Starts a server (`remote("local[2]")`), prints one JSON object of what it saw."""
+"""A client of Spark Connect in a separate process, because a session of Connect and a classic one exclude each other.
+
+It starts a server (`remote("local[2]")`) and prints its results as one JSON object.
+"""
 
 from __future__ import annotations
 

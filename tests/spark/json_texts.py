@@ -9,7 +9,7 @@ from typing import Any
 DDL = "s string, i int, l bigint, d double, b boolean, o struct<x int, y string, z struct<q double, w array<int>>>, "
 DDL += "a array<int>, t array<string>, r array<struct<k string, v bigint>>, m array<array<double>>"
 NAMES = ("s", "i", "l", "d", "b", "o", "a", "t", "r", "m", "x", "y", "z", "q", "w", "k", "v", "other", "", "S")
-# What a generator of JSON does not write.
+# Scalars that a JSON generator does not write.
 SCALARS = (
     "0", "-0", "-0.0", "1", "-1", "2147483647", "2147483648", "-2147483648", "-2147483649", "9223372036854775807",
     "9223372036854775808", "-9223372036854775808", "123456789012345678901234567890", "1.0", "1.5", "-2.50", "1e3",

@@ -38,7 +38,7 @@ def fill(
 
 
 def rows_of(root: Path | str, columns: Sequence[str], **options: str) -> list[dict[str, Any]]:
-    """What a batch read of topic `t` gives, without Spark: by its plan and its tasks' reader."""
+    """The rows of a batch read of topic `t`, without Spark: by its plan and its tasks' reader."""
     from kafkalog.spark.options import parse_options
     from kafkalog.spark.planning import plan
     from kafkalog.spark.tasks import read_range

@@ -17,7 +17,7 @@ KEYS = 90
 
 
 def put(root: Path, partition: int, turn: int, *, deleted: int = 7) -> None:
-    """Of each partition's keys some are new in a turn, some gone."""
+    """Writes a turn: some of each partition's keys are new, some are deleted."""
     with kafkalog.open_log(str(root), f"t-{partition}", config=CONFIG) as log:
         for n in range(10 * turn, KEYS):
             value = None if turn and n % deleted == 0 else b"%d-%d" % (turn, n)

@@ -1,7 +1,7 @@
 """docs/how-to/spark-cluster.md: executors that are processes of their own and see other mounts than the driver.
 
-Their Python runs in a mount namespace in which the driver's own directories are hidden, and what the page has mounted
-is there read-only: a snapshot, the log directory that a process appends to, or nothing but a bucket.
+Their Python runs in a mount namespace that hides the driver's directories. It sees the mounts that the page describes
+as read-only: a snapshot, the log directory that a process appends to, or only a bucket.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def test_json_of_a_folder(session: Any, tmp_path: Path) -> None:
 
 
 def test_payloads_of_protobuf(session: Any) -> None:
-    """What `from_protobuf` gets, read by protobuf itself; its module is not published for every Spark."""
+    """The input of `from_protobuf`, read by protobuf itself; its module is not published for every Spark."""
     descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
     from google.protobuf import descriptor_pool, message_factory
     from pyspark.sql import functions as F  # noqa: N812

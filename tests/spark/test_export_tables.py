@@ -101,7 +101,7 @@ def test_a_table_has_what_the_log_has_and_grows_with_it(lake: Lake) -> None:
     lake.delete_all("t")
     fill(lake.root, "t-0", 10)
     lake.export(headers=True)
-    assert lake.rows("t") == lake.expected("t")[250:260]  # what came since, and nothing comes back
+    assert lake.rows("t") == lake.expected("t")[250:260]  # only newer records; deleted rows do not come back
     assert lake.rows("u.v") == lake.expected("u.v")
 
 
@@ -138,7 +138,7 @@ def test_what_was_exported_before_comes_in_and_a_new_table_gets_all(lake: Lake) 
     lake.export("t")
     assert lake.rows("t") == lake.expected("t")
 
-    for each in (lake.target / "_kafkalog" / "tables").glob("*/*.json"):  # of both tables
+    for each in (lake.target / "_kafkalog" / "tables").glob("*/*.json"):  # for both tables
         each.unlink()
     with pytest.raises(IllegalStateException, match="has registration 0 of this export, its notes end at -1"):
         lake.export("t")
@@ -187,7 +187,7 @@ def test_iceberg_needs_a_catalog(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_note_between_others_is_gone(lake: Lake) -> None:
-    """What it has brought may have been deleted since, and must not come back."""
+    """The rows of the lost note may have been deleted since, and must not come back."""
     lake.export("t")
     fill(lake.root, "t-0", 20)
     lake.export("t")

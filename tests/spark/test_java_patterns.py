@@ -82,7 +82,7 @@ def test_random_patterns(spark: Any) -> None:
         if isinstance(found, str):
             continue
         expected = java.found(pattern)
-        if expected is None:  # of a look-behind Java does not know how long it gets; `re` does
+        if expected is None:  # Java rejects a look-behind without a maximum length; `re` accepts it
             assert "(?<" in pattern, pattern
             continue
         assert found == expected, pattern

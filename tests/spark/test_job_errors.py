@@ -1,4 +1,4 @@
-"""What goes wrong in a job: its partition's row, an attempt that must not answer, errors before anything begins."""
+"""Failures in a job: the row of the partition, an attempt that must not answer, errors before anything begins."""
 
 from __future__ import annotations
 

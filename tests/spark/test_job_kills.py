@@ -120,7 +120,7 @@ def lasts(found: list[Any]) -> dict[bytes, Any]:
 
 
 def again(work: Any) -> list[Any]:
-    """Whoever was at work for a killed driver sees its end a moment later."""
+    """A worker of a killed driver needs a moment to notice its end."""
     for _ in range(600):
         try:
             rows: list[Any] = work().collect()
@@ -131,7 +131,7 @@ def again(work: Any) -> list[Any]:
 
 
 def check(job: str, logs: Path, paths: list[Path], spark: Any) -> None:
-    """What is there after a job that ended: everything, once."""
+    """Checks the result of a job that ended: every record exists once."""
     if job == "export":
         found = spark.read.parquet(str(paths[1])).select("partition", "offset", "value").collect()
         by_partition = {f"t-{number}": {} for number in range(3)}  # type: dict[str, dict[int, bytes]]

@@ -104,7 +104,7 @@ def test_an_iceberg_table_and_the_stream_behind_it(spark: Any, place: Path) -> N
 
 @pytest.mark.skipif(lake.missing() is not None, reason=str(lake.missing()))
 def test_a_stream_into_delta(tmp_path: Path, spark: Any) -> None:
-    """In a process of its own.  What jobs.export made a Delta table of, Delta's own reader reads as well."""
+    """Runs in a separate process.  Delta's reader also reads the Delta table that jobs.export wrote."""
     need("deltalake")
     from kafkalog.spark import jobs
 

@@ -1,4 +1,4 @@
-"""What Spark shows of a read, and what it does not: docs/reference/spark-metrics.md holds, and its examples run."""
+"""The metrics that Spark shows of a read: docs/reference/spark-metrics.md is right, and its examples run."""
 
 from __future__ import annotations
 

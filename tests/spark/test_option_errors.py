@@ -1,4 +1,4 @@
-"""What a user sees of a wrong option, on every Spark: one sentence at the end, when the query is built.
+"""The error of a wrong option, on every Spark: one sentence at the end, when the query is built.
 
 And what Spark's JVM refuses itself for a source written in Python: the modes of a write.  Docs say what to do instead.
 """

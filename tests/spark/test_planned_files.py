@@ -1,5 +1,4 @@
-"""What a plan says of files, and what a task finds in them: damage that no CRC covers, files that others took the
-place of.
+"""Planned files and the files that a task finds: damage that no CRC covers, and files that others have replaced.
 
 No Spark: plans and tasks are plain Python.
 """

@@ -1,5 +1,7 @@
-"""Spark reads remote tiers: a bucket alone or with the directory that goes on in it, in each layout and by each scheme,
-as it reads the local directory that the tier was made of; and nobody is told a secret."""
+"""Spark reads remote tiers: a bucket alone, or with the directory that continues in it, in each layout and scheme.
+
+The rows must be those of the local directory from which the tier was copied, and no message may contain a secret.
+"""
 
 from __future__ import annotations
 
@@ -149,12 +151,12 @@ def session(spark: Any, server: Server) -> Any:
 
 @pytest.fixture(scope="module")
 def local_rows(session: Any, full: Path) -> list[tuple[Any, ...]]:
-    """What Spark reads of the local directory."""
+    """Spark's rows of the local directory."""
     return rows(frame(session, path=str(full)))
 
 
 def in_bucket(found: list[tuple[Any, ...]], shop: Shop) -> list[tuple[Any, ...]]:
-    """Of rows those whose segments are in the tier."""
+    """The rows whose segments are in the tier."""
     end = bucket_end(shop)
     return [row for row in found if row[2] == 0 and row[3] < end]
 
@@ -377,7 +379,7 @@ def test_overlaps_that_names_do_not_tell_are_an_error(
     layout: str, new_epoch: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first leader's last segments lie within one of the second leader's; after an unclean change they are of a
-    history that was given up.  Of more segments than this the plan knows the names alone."""
+    history that was given up.  With more segments than this the plan knows only the names."""
     monkeypatch.setattr(object_segments, "ASKED_MOST", 5)
     storage = RemoteStorage(tmp_path / "tier", layout=layout)
     two_leaders(tmp_path, storage, 30 if new_epoch is None else 60, new_epoch)

@@ -159,7 +159,7 @@ def test_headers_fields_in_another_case(spark: Any, tmp_path: Path) -> None:
 
 
 def in_a_thread(work: Callable[[], Any]) -> Any:
-    """What it gives, in a thread that Spark has never seen."""
+    """The result of `work` in a thread that Spark has never seen."""
     found: list[Any] = []
 
     def run() -> None:

@@ -45,7 +45,7 @@ def values(path: str, topic: str) -> list[str]:
 
 
 def staged(path: str) -> list[str]:
-    """What is there of writes; not the notes of those that were given up."""
+    """The staged files of writes, without the notes of writes that were given up."""
     found = [name for name in os.listdir(path) if name.startswith(STAGED_FILE_PREFIX)]
     return [name for name in found if not name.endswith(".given-up")]
 
@@ -260,7 +260,7 @@ def test_all_or_nothing_where_a_task_fails(spark: Any, data: str) -> None:
     with pytest.raises(Exception, match="no"):
         write(rows, data, {"topic": "t"})
     assert records(data, "t", "read_uncommitted") == []
-    # Of the other one of two threads, perhaps, that Spark was still about to stop; it goes after a day.
+    # It may belong to the other one of two threads that Spark was about to stop; it is deleted after a day.
     assert len(staged(data)) <= 1
 
 

@@ -1,9 +1,9 @@
-"""A broker's directory that Spark wrote to: the broker serves it, and what makes a stream exactly once outlives it.
+"""A broker's directory that Spark wrote to: the broker serves it, and a stream stays exactly once after that.
 
-life 1   the broker makes the topics, Kafka's own among them
-between  Spark writes a batch and a stream; a killed task's file is left
-life 2   a client reads all of it, once and in order
-between  the stream's last micro-batch comes again, and another one
+run 1    The broker creates the topics, also Kafka's internal ones.
+between  Spark writes a batch and a stream.  A killed task leaves its file.
+run 2    A client reads all records, once and in order.
+between  Spark repeats the stream's last micro-batch and writes another one.
 """
 
 from __future__ import annotations

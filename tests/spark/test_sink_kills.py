@@ -79,7 +79,7 @@ def tasks(driver: Driver) -> list[int]:
 
 
 def committers(driver: Driver) -> list[int]:
-    """Those beside the driver: what plans, and what commits.  Without them the query ends."""
+    """The planner and the committer processes of the driver; without them the query ends."""
     return [pid for pid, command in driver.family().items() if "pyspark.daemon pyspark.sql" in command]
 
 

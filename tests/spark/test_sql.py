@@ -93,7 +93,7 @@ def test_rows_are_inserted(spark: Any, sql: Any, tmp_path: Path) -> None:
     assert sorted(rows, key=str) == [("k", "v"), (None, "w")]
     sql(f"INSERT INTO t WITH (path '{tmp_path}', topic 'copy') SELECT * FROM t")
     assert sql("SELECT count(*) FROM t") == sql("SELECT count(*) FROM t WITH (subscribe 'copy')") == [(2,)]
-    # What says no path goes nowhere, also if its rows come from a table.
+    # A statement without a path fails, even if its rows come from a table.
     with pytest.raises(Exception, match=r"INSERT INTO t WITH \(path '/dir', topic 'topic'\)"):
         sql("INSERT INTO t SELECT * FROM t")
     with pytest.raises(Exception, match="option path is missing"):

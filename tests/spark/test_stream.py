@@ -34,8 +34,8 @@ def fill(root: Path | str, partition: str, count: int) -> None:
 
 
 class Query:
-    """What the batches of a streaming query had, over its lives with one checkpoint: a list of (partition, offset) for
-    each batch's number; a batch that is made again takes the place of the former."""
+    """The rows of a streaming query's batches over its runs with one checkpoint: a list of (partition, offset) for each
+    batch's number. A batch that is repeated replaces the former one."""
 
     def __init__(self, spark: Any, root: Path, place: Path) -> None:
         self.spark = spark

@@ -1,4 +1,4 @@
-"""What a stream's reader says of what comes and goes under it: partitions, topics, segments, and what others write."""
+"""The stream's reader while partitions, topics and segments come and go, and while others write."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_topic_that_was_made_again(tmp_path: Path, fail: str, count: int, capl
     assert records(streams[0], end, {}) == []
     assert list(batches(streams[0], {})) == [expected((0, 0, count))]
     assert records(streams[2], start, end) == []
-    assert next_end(streams[2], end) == next_end(streams[2], {}) == {}  # what is new was not there at its start
+    assert next_end(streams[2], end) == next_end(streams[2], {}) == {}  # newer partitions have no offset there
 
 
 def test_retention_under_a_running_query(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def check(place: Path) -> None:
 
 
 def test_the_check_sees_what_is_lost_and_doubled(tmp_path: Path) -> None:
-    """Of the check itself: rows that are missing, twice, or wrong are found."""
+    """Tests the check itself: it finds rows that are missing, doubled or wrong."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

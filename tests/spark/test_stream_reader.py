@@ -1,5 +1,5 @@
-"""What the stream's reader answers Spark, asked as Spark asks it, without a session: where it starts, how far a trigger
-goes, what a batch consists of."""
+"""The stream's reader without a session, called as Spark calls it: its start, the end of each trigger, the rows of a
+batch."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Shop:
         self.end += EACH
 
     def tiers(self) -> int:
-        """What is closed goes to the tier, and from the disk; the first offset that is left there."""
+        """Moves closed segments to the tier and off the disk; returns the first offset left on the disk."""
         with elsewhere():
             self.store.remote_log_manager.run_once()
             self.topic.partition(0).delete_old_segments()
@@ -125,7 +125,7 @@ def test_a_query_goes_on_in_the_tier_where_it_ended_on_the_disk(shop: Shop) -> N
     shop.appends()
     shop.appends()
     assert shop.tiers() > EACH
-    again = reader(shop.logs, **options)  # of a process that begins
+    again = reader(shop.logs, **options)  # as in a new process
     places._mounted.clear()
     mounts._mounts = []
     again = reader(shop.logs, **options)

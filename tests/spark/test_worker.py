@@ -1,4 +1,4 @@
-"""What makes tasks short: their processes acknowledge what Spark sends them."""
+"""Tasks are short because their processes acknowledge Spark's data."""
 
 from __future__ import annotations
 

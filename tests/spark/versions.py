@@ -1,4 +1,5 @@
-"""What the PySpark at hand cannot do, as marks for tests; `tests/spark_versions.py` runs some tests on older ones."""
+"""Features that the installed PySpark lacks, as marks for tests; `tests/spark_versions.py` runs some tests on older
+ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compacted partition to test with: keyed batches in one line, a pass in one line, and what it leaves."""
+"""A compacted partition to test with: keyed batches in one line, a pass in one line, and the records that it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compacted partitions in two directories and a LogCleanerManager over them; no LogManager, no threads of its own."""
+"""Compacted partitions in two directories and a LogCleanerManager over them, without a LogManager or threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of commands share: a call of the command line, and directories that real Kafka left."""
+"""Shared by tests of commands: a call of the command line, and directories that real Kafka left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's directory as tests make it: `meta.properties`, and `__cluster_metadata-0` with records of their choice."""
+"""A broker's directory that tests write: `meta.properties`, and `__cluster_metadata-0` with records of their choice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Coordinators without a disk: logs and partitions in memory, which a crash cuts where the test says.
+"""Coordinators without a disk: logs and partitions in memory, which a crash truncates where the test says.
 
-`Disk` notes every append and every flush of all logs in one journal.  `crashed(n)` is what a kill -9 after the n-th
-append leaves; `lost(cuts)` what a power loss leaves, where each log has what was flushed and some of what was not.
+`Disk` notes every append and every flush of all logs in one journal.  `crashed(n)` is the state that a kill -9 after
+the n-th append leaves.  `lost(cuts)` is the state after a power loss: each log has all flushed records and some of the
+others.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class DataPartition:
         self.log.disk.after_append(self.log.name)
 
     def outcomes(self) -> dict[str, str]:
-        """What became of each value: COMMIT, ABORT or "open"."""
+        """The outcome of each value: COMMIT, ABORT or "open"."""
         found: dict[str, str] = {}
         open_values: dict[int, list[str]] = {}
         for kind, pid, _, value in self.rows:
@@ -120,7 +121,7 @@ class Disk:
         self.logs: dict[str, MemoryLog] = {}
         self.data: dict[TopicPartition, DataPartition] = {}
         self.journal: list[tuple[str, int]] = []
-        self.kept: dict[str, int] = {}  # what lay there before the first of the journal
+        self.kept: dict[str, int] = {}  # rows from before the journal's first entry
         self.before_append: Callable[[str], object] = lambda name: None
         self.after_append: Callable[[str], object] = lambda name: None
 
@@ -145,7 +146,7 @@ class Disk:
         return left
 
     def crashed(self, appends: int) -> Disk:
-        """What a process that dies behind so many appends leaves."""
+        """The disk that a process leaves if it dies after so many appends."""
         kept = dict(self.kept)
         for name, count in self.journal[:appends]:
             kept[name] = count
@@ -209,7 +210,8 @@ class Store:
                 self.disk.log(str(each)).flush()
 
     def reopen(self) -> None:
-        """What a store does when it is opened: loads, finishes what is decided, aborts what nobody goes on with."""
+        """Does the same as opening a store: loads, finishes decided transactions, aborts transactions that nobody
+        continues."""
         self.coordinator.load(range(self.coordinator.partition_count))
         self.coordinator.finish_prepared()
         for each in self.coordinator.list_transactions(states={"Ongoing"}):

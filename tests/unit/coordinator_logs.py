@@ -1,4 +1,4 @@
-"""Both coordinators over real logs, in one directory, as a store puts them together."""
+"""Both coordinators over real logs, in one directory, combined as in a store."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LogStore:
         )  # fmt: skip
 
     def committed(self, partition: TopicPartition) -> list[bytes]:
-        """What a reader of committed records sees."""
+        """The records that a reader of committed records sees."""
         log = self.existing(partition)
         if log is None:
             return []
@@ -111,14 +111,14 @@ class LogStore:
         seen = []
         for one in UnifiedStateLog(log, syncs=False).read():
             stretches = aborted.get(one.producer_id, [])
-            at = bisect.bisect_right(stretches, (one.base_offset, 1 << 62))  # of the last that begins before it
+            at = bisect.bisect_right(stretches, (one.base_offset, 1 << 62))  # after the last one that begins before it
             gone = at > 0 and one.base_offset <= stretches[at - 1][1]
             if one.base_offset < stable and not gone:
                 seen += [bytes(record.value or b"") for record in one.records]
         return seen
 
     def reopen(self) -> None:
-        """What a store does when it is opened."""
+        """Does the same as opening a store."""
         self.coordinator.load(range(self.coordinator.partition_count))
         self.coordinator.finish_prepared()
         for each in self.coordinator.list_transactions(states={"Ongoing"}):

@@ -1,4 +1,4 @@
-"""What tests of cursors share: a store's home, offsets committed there, and groups as brokers leave them."""
+"""Shared by tests of cursors: a store's home, offsets committed there, and groups as brokers leave them."""
 
 from __future__ import annotations
 

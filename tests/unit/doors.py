@@ -1,4 +1,4 @@
-"""The two doors to a partition that this process writes to, for tests that are the same by each."""
+"""The two ways to open a partition for writing, for tests that run the same with each."""
 
 from __future__ import annotations
 

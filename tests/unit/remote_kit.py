@@ -1,4 +1,4 @@
-"""What tests of the remote tier's layouts share: a small segment's files, and the metadata that goes with them."""
+"""Shared by tests of the remote tier's layouts: a small segment's files and its metadata."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def copied(
     end: int = 63,
     epochs: tuple[tuple[int, int], ...] = ((0, 0), (2, 40)),
 ) -> RemoteLogSegmentMetadata:
-    """Metadata as whoever copies a segment has them."""
+    """Metadata as the copier of a segment has them."""
     named = RemoteLogSegmentId(PARTITION, segment_id(number))
     return RemoteLogSegmentMetadata(named, start, end, 1_700_000_001_000, 7, 1_234_567_890_123, size, epochs)

@@ -1,4 +1,4 @@
-"""Copies of partitions on the disks of several brokers, made byte by byte: batches of chosen epochs, checkpoints."""
+"""Copies of partitions on the disks of several brokers, written byte by byte: batches of chosen epochs, checkpoints."""
 
 from __future__ import annotations
 

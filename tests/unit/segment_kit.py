@@ -1,7 +1,7 @@
-"""What the segment tests share: batches, segments, the plain rule for index entries, stand-ins for recovery's partners.
+"""Shared by the segment tests: batches, segments, the plain rule for index entries, stand-ins for recovery's partners.
 
-`Rules` is the specification of indexing as one reads it in a page of text, without a native plan: the tests compare
-what is on the disk with it.
+`Rules` is the specification of indexing in plain Python, without a native plan: the tests compare the files on the
+disk with it.
 """
 
 from __future__ import annotations

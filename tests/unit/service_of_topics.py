@@ -1,4 +1,4 @@
-"""A small service written against the store's face, as its users would: `test_store_typing` has mypy read it."""
+"""A small service that uses the store's public API as users would: `test_store_typing` runs mypy on it."""
 
 from __future__ import annotations
 

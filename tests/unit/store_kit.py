@@ -1,4 +1,4 @@
-"""What tests of a store's transactions ask of it: what a reader of committed records sees, and what cursors say."""
+"""Shared by tests of a store's transactions: the records that a reader of committed records sees, and the cursors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log_of(store: Store, partition: str) -> Any:
 
 
 def committed(store: Store, partition: str) -> list[bytes]:
-    """What a reader of committed records sees."""
+    """The records that a reader of committed records sees."""
     log = store.manager.get_log(partition)
     if log is None:
         return []
@@ -43,7 +43,7 @@ def committed(store: Store, partition: str) -> list[bytes]:
     seen = []
     for one in UnifiedStateLog(log, syncs=False).read():
         stretches = aborted.get(one.producer_id, [])
-        at = bisect.bisect_right(stretches, (one.base_offset, 1 << 62))  # of the last that begins before it
+        at = bisect.bisect_right(stretches, (one.base_offset, 1 << 62))  # after the last one that begins before it
         gone = at > 0 and one.base_offset <= stretches[at - 1][1]
         if one.base_offset < stable and not gone:
             seen += [bytes(record.value or b"") for record in one.records]
@@ -61,7 +61,7 @@ def ends(store: Store, *partitions: str) -> list[int]:
 
 
 def cursor(store: Store, name: str) -> Mapping[TopicPartition, int]:
-    """What a cursor has committed."""
+    """The committed offsets of a cursor."""
     found = home_of(store).offsets(name, create=False)
     return {} if found is None else {each: value.offset for each, value in found.fetch_all(name).items()}
 

@@ -1,4 +1,4 @@
-"""`kafkalog transactions abort`: open transactions ended offline, and what is refused."""
+"""`kafkalog transactions abort`: open transactions ended offline, and the cases that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`append_many` and its kin: nothing of a list is appended where one record of it is refused."""
+"""`append_many` and related functions: if one record of a list is refused, nothing of the list is appended."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_who_gives_the_records_may_not_use_the_writer(door: str, tmp_path: Path)
         assert (refused, writer.next_sequence) == (6, 3)
         pages = [record.value for record in log.records() if record.value not in (b"aside", b"free")]
         assert pages == [b"page 0", b"page 1", b"page 2"]
-        assert writer.append(b"index") is not None  # what was refused leaves nothing behind
+        assert writer.append(b"index") is not None  # a refused append leaves nothing
 
         def broken() -> Iterator[bytes]:
             yield b"never"

@@ -1,5 +1,7 @@
-"""A store under asyncio: what coroutines append and await; what is cancelled or closed meanwhile; several loops;
-and that no loop waits for a disk."""
+"""A store under asyncio: appends and waits of coroutines, cancellation, a close meanwhile, several loops.
+
+No loop may wait for a disk.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +225,7 @@ def test_who_is_cancelled_while_he_waits_for_room_has_sent_nothing(
 
 
 def test_closed_meanwhile(store: kafkalog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was given is appended; who comes later is told; the loop is not blocked by the close."""
+    """Records sent before the close are appended, later ones get an error, and the close does not block the loop."""
     goes_on = stopped(monkeypatch, store)
 
     async def main() -> None:
@@ -296,7 +298,7 @@ def test_several_loops(store: kafkalog.Store) -> None:
 
 
 def test_a_store_that_is_dropped_goes(tmp_path: Path) -> None:
-    """What sends for coroutines keeps nothing alive."""
+    """The sender for coroutines keeps no store alive."""
     store = kafkalog.open(tmp_path, files=FAST)
     asyncio.run(store.create_topic("t").append_async(b"x"))
     with warnings.catch_warnings(record=True) as told:

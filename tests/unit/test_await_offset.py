@@ -1,4 +1,4 @@
-"""`Partition.await_offset`: who follows a log is woken by what comes, and by nothing else held for ever."""
+"""`Partition.await_offset` wakes a follower of a log when records come, and nothing else is held forever."""
 
 from __future__ import annotations
 

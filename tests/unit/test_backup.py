@@ -1,4 +1,4 @@
-"""Backups and restores: what is taken, what is linked, what is refused, and damage of every kind."""
+"""Backups and restores: the files that are copied, linked or refused, and damage of every kind."""
 
 from __future__ import annotations
 

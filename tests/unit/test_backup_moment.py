@@ -1,4 +1,4 @@
-"""Which batches a moment of `__transaction_state` knows, by the whole table of states and versions."""
+"""The batches that belong to a moment of `__transaction_state`, by the whole table of states and versions."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def state_record(state: TransactionState, time_ms: int, *, partitions: dict[str,
 
 
 def moment(state: TransactionState, version: int) -> Moment:
-    """Of an id whose transaction before was decided 30 ms ago, and completed 25 ms ago; what the state says is of now.
-    One that was completed now was decided 5 ms ago."""
+    """The moment of an id whose previous transaction was decided 30 ms ago and completed 25 ms ago. The state's own
+    times are now. One that was completed now was decided 5 ms ago."""
     partitions = {"orders": (0,)} if state is S.ONGOING or state in PREPARED else {}
     metadata = TransactionMetadata(
         PRODUCER, EPOCH, 60_000, state, partitions, NOW_MS, NOW_MS - 10, client_transaction_version=version
@@ -80,7 +80,7 @@ def test_earlier_epochs_came_before_and_later_ones_after(state: TransactionState
 
 @pytest.mark.parametrize(
     ("state", "version", "marker", "records", "records_elsewhere"),
-    [  # of the state's own epoch, at its time; records in a listed partition, and in another
+    [  # for the state's own epoch at its time; records in a listed partition, and in another
         (S.EMPTY, 0, AFTER, AFTER, AFTER),
         (S.EMPTY, 2, AFTER, AFTER, AFTER),
         (S.ONGOING, 2, BEFORE, EITHER, AFTER),  # the marker of the transaction before

@@ -1,8 +1,8 @@
-"""Backups beside a broker whose clients keep their epoch from one transaction to the next, in every order of events.
+"""Backups next to a broker whose clients keep their epoch from one transaction to the next, in every order of events.
 
-A broker's directory is written byte by byte, with a clock of its own.  Each case says what happened before the look,
-between the look and the moment T, and behind T.  The backup is restored and opened: a transaction is in all partitions
-or in none, and no cursor lies behind its partition's end.
+A broker's directory is written byte by byte, with a manual clock.  Each case lists the events before the backup's read,
+between the read and the moment T, and after T.  The backup is restored and opened: a transaction is in all partitions
+or in none, and no cursor is beyond its partition's end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOG = "00000000000000000000.log"
 
 
 class BrokersDirectory:
-    """What a broker and one such client write."""
+    """The directory of a broker and of one such client."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -133,7 +133,7 @@ def restored(
     after: Callable[[BrokersDirectory], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[dict[str, list[bytes]], dict[TopicPartition, int], dict[str, int]]:
-    """What a reader of committed records sees, the cursors and the logs' ends."""
+    """The records that a reader of committed records sees, the cursors and the logs' ends."""
     real, looks = backup_module.moment_of, iter(range(100))
 
     def moment_of(*args: Any) -> Any:
@@ -262,7 +262,7 @@ def test_cursors_behind_an_open_one(it: BrokersDirectory, monkeypatch: pytest.Mo
 def test_the_marker_of_a_decided_one_is_in_front_of_the_look(
     it: BrokersDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes behind it is of the next one, though nothing tells that the decided one is complete."""
+    """Records after the marker belong to the next one, though nothing says that the decided one is complete."""
     it.begin(*BOTH, CURSORS)
     for name in BOTH:
         it.write(name, b"one")
@@ -334,7 +334,7 @@ def test_topics_that_come_at_every_look(it: BrokersDirectory, monkeypatch: pytes
 
 
 def test_partitions_that_are_named_have_whole_transactions(tmp_path: Path) -> None:
-    """Those of __transaction_state come along: what is open in the copy is aborted by who opens it."""
+    """Partitions of __transaction_state are included: the opening of the copy aborts open transactions."""
     with kafkalog.open(tmp_path / "shop") as store:
         store.create_topic("orders", partitions=2)
         txn = store.transaction("a")

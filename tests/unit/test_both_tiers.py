@@ -1,5 +1,8 @@
-"""A directory and its tier, read beside whoever writes them: what the directory's metadata says counts, the tier is
-listed anew where it ends too early, and offsets that nobody has are an error."""
+"""Reads a directory and its tier while others write to them.
+
+The directory's metadata counts, the tier is listed again if it ends too early, and a read of offsets that nobody has is
+an error.
+"""
 
 from __future__ import annotations
 

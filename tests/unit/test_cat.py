@@ -243,7 +243,7 @@ def test_windows(log_dir: Path, run: Run) -> None:
     ],
 )
 def test_murmur2_is_kafkas(key: bytes, kafka: int) -> None:
-    """What org.apache.kafka.common.utils.Utils.murmur2 of 4.4.0 answered."""
+    """The results of org.apache.kafka.common.utils.Utils.murmur2 of Kafka 4.4.0."""
     assert murmur2(key) == murmur2(memoryview(bytearray(key))) == kafka
     assert partition_for_key(key, 7) == (kafka & 0x7FFFFFFF) % 7
 

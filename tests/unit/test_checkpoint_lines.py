@@ -1,4 +1,4 @@
-"""What views believe of checkpoints: what the file says now, parsed once for all who look at it."""
+"""Checkpoints as views see them: the current content of the file, parsed once for all views."""
 
 from __future__ import annotations
 

@@ -523,7 +523,7 @@ def test_what_was_never_written_is_no_finding(tmp_path: Path, caplog: pytest.Log
     assert verify(tmp_path / "killed").ok
     assert warnings_of(caplog) == []
     kafkalog.open_log(tmp_path / "killed", "t-0").close()
-    assert warnings_of(caplog) == []  # whoever made it was killed when it was young
+    assert warnings_of(caplog) == []  # its creator was killed while it was young
     for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
         (tmp_path / "killed" / name).write_bytes(b"")
     kafkalog.open_log(tmp_path / "killed", "t-0").close()

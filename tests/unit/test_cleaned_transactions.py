@@ -1,4 +1,4 @@
-"""Which markers a pass still needs, and what of an aborted transaction it keeps in the index: a table of cases."""
+"""A table of cases: the markers that a pass still needs, and the aborted transactions that it keeps in the index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABORT, COMMIT = ControlRecordType.ABORT, ControlRecordType.COMMIT
 
 
 class Fed:
-    """What a CleanedTransactionMetadata says of batches at given offsets."""
+    """Feeds a CleanedTransactionMetadata with batches at given offsets."""
 
     def __init__(self, index: TransactionIndex | None = None) -> None:
         self.metadata = CleanedTransactionMetadata()
@@ -63,7 +63,7 @@ def test_aborted_data_goes_and_its_marker_stays_with_an_index_entry(index: Trans
     assert fed.data(1, 1)
     assert not fed.marker(1, 2, ABORT)
     assert index.all_aborted_txns() == [aborted(1, 0, 2)]
-    assert fed.marker(1, 2, ABORT)  # of nothing
+    assert fed.marker(1, 2, ABORT)  # the marker ends no transaction
     assert not fed.data(1, 3)  # another transaction of that producer
 
 
@@ -91,7 +91,7 @@ def test_a_commit_may_go_once_its_data_has_gone() -> None:
 def test_a_transaction_begins_with_its_first_offset_and_not_before() -> None:
     fed = Fed()
     fed.metadata.add_aborted_transactions([aborted(1, 5, 8)])
-    assert not fed.data(1, 3)  # of an earlier, committed one
+    assert not fed.data(1, 3)  # an earlier transaction's, which was committed
     assert not fed.marker(1, 4, COMMIT)
     assert fed.data(1, 5)
 

@@ -1,4 +1,4 @@
-"""One pass over a log: how far the map reaches, which segments become one, what stays on the disk when it stops."""
+"""One pass over a log: the extent of the map, the segments that are merged, the files on the disk when it stops."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def test_what_an_error_leaves_goes_with_the_next_pass_or_open(kit: CleanerKit) -
     kit.add(log, keyed(("a", "2")))
     segment = log.log_segments()[0]
     whole = kit.path(name(0, ".log")).read_bytes()
-    corrupt(segment.log.path, MAGIC_AT, b"\x07")  # of the clean section: the map is built
+    corrupt(segment.log.path, MAGIC_AT, b"\x07")  # in the clean section: the map is built
     with pytest.raises(CorruptRecordException):
         kit.clean(log)
     assert cleaned_files(kit) == [name(0, ".log.cleaned")]
@@ -532,7 +532,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone(kit: CleanerKit) -> None:
 def test_a_log_that_was_cut_between_the_look_and_the_pass_is_left_alone(kit: CleanerKit) -> None:
     log = kit.log_of(*[keyed((f"k{number}", "v")) for number in range(20)])
     cleanable = next_to_clean(log, None, kit.clock.now_ms)
-    log.truncate_to(10)  # what is active now lies in the range, and takes appends
+    log.truncate_to(10)  # the active segment is in the range now, and accepts appends
     log.append_as_leader(keyed(("new", "acknowledged")), 0)
     with pytest.raises(LogCleaningAbortedException, match="was truncated or lost segments"):
         Cleaner(SkimpyOffsetMap(2400), CleanerSettings(), kit.clock).clean(cleanable)
@@ -645,7 +645,7 @@ def test_offsets_that_do_not_fit_split_their_segment_and_stop_the_pass(kit: Clea
 
 
 class Failing(OsFiles):
-    """Whose renames to one kind of name fail, once somebody says so."""
+    """Files whose renames to one kind of name fail on demand."""
 
     broken: str | None = None
 

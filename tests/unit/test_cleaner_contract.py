@@ -1,8 +1,8 @@
-"""The contract of compaction by itself, over random logs and passes: no other engine is asked.
+"""The contract of compaction alone, over random logs and passes, without another engine.
 
-For every key the last committed value survives; offsets never change and their order never does; what was aborted does
-not come back; a reader of committed records sees the same state before and after; the log opens again and says the
-same.  And a pass makes progress: with a map that takes something, repeated passes reach the end of what is cleanable.
+The last committed value of every key survives.  Offsets and their order never change.  Aborted records do not come
+back.  A reader of committed records sees the same state before and after, and so does a log that is opened again.  A
+pass also makes progress: if the map has room for a key, repeated passes reach the end of the cleanable part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pass keeps of a batch, and the bytes that it writes: the table of batches and records, field by field."""
+"""The records of a batch that a pass keeps, and the bytes that it writes: a table of batches and records by field."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_superseded_tombstone_gives_no_horizon(tmp_path: Path) -> None:
     header, found = only(Filter(tmp_path, {"a": 99}).run(batch(("a", None), ("b", "1"))))
     assert offsets(found) == [11]
     assert header.delete_horizon_ms is None
-    assert header.base_timestamp == TS + 1  # of the first record that stayed
+    assert header.base_timestamp == TS + 1  # the first remaining record's
 
 
 @pytest.mark.parametrize("retains", [True, False])
@@ -188,7 +188,7 @@ def test_a_batch_that_loses_a_record_is_built_anew_at_the_default_level(
     assert (header.base_offset, header.last_offset, header.count) == (10, 18, 7)
     assert (header.last_sequence, header.max_timestamp, header.base_timestamp) == (13, TS + 7, TS + 1)
     assert offsets(found) == list(range(11, 18))
-    assert result.max_offset == 17  # of a record, not of the batch
+    assert result.max_offset == 17  # the record's, not the batch's
     assert (result.messages_retained, result.bytes_retained) == (7, len(result.output))
 
 
@@ -335,7 +335,7 @@ def test_a_marker_whose_transaction_has_data_stays_as_it_is(tmp_path: Path) -> N
     data = batch(("a", "1"), is_transactional=True, **IDEMPOTENT)
     commit = marker(7, 20, ControlRecordType.COMMIT)
     assert bytes(Filter(tmp_path).run(data, commit).output) == data + commit
-    run = Filter(tmp_path, {"a": 99})  # what the map drops was still met in this pass
+    run = Filter(tmp_path, {"a": 99})  # a record that the map drops was still met in this pass
     assert bytes(run.run(data, commit).output) == commit
     header, _ = only(run.run(commit))  # not in the next one
     assert header.delete_horizon_ms is not None

@@ -1,6 +1,6 @@
-"""A pass takes the buffers that are configured and little else, however large a segment is.
+"""A pass uses the buffers that are configured and little else, however large a segment is.
 
-It runs in a process of its own (`bench.cleaner_scale`), whose growth beyond the page cache is measured at its end.
+It runs in a separate process (`bench.cleaner_scale`), whose growth beyond the page cache is measured at its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pass drops nothing for the sake of a damaged record, and makes no damaged one valid: it stops and says where."""
+"""A pass that meets a damaged record stops and names the place: it drops nothing because of it, nor makes it valid."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DAMAGE: dict[str, Damage] = {
 
 
 def damaged(log: UnifiedLog, damage: Damage) -> tuple[str, int, bytes]:
-    """Of the third batch of the second segment: the file, its position, and the file's bytes from now on."""
+    """Damages the third batch of the second segment; returns the file, the position, and the file's new bytes."""
     segment = log.log_segments()[1]
     batch = list(segment.log.batches())[2]
     path = Path(segment.log.path)

@@ -1,4 +1,4 @@
-"""`kafkalog backup` and `kafkalog restore`: what is typed, told and refused."""
+"""`kafkalog backup` and `kafkalog restore`: arguments, output and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands tell of a tier that is not as the metadata of its directory say, and of a bucket with holes."""
+"""Commands on a tier that differs from the metadata of its directory, and on a bucket with holes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_list_matches_by_topic_id(run: Run, places: tuple[str, str, int]) -> Non
     assert [row["where"] for row in rows].count("both") == copied
     assert [row["where"] for row in rows].count("remote") == copied
     assert {row["state"] for row in rows if row["where"] == "remote"} == {None}
-    folder.rename(folder.with_name(f"orders-0-{'C' * 22}"))  # what is left are others' alone
+    folder.rename(folder.with_name(f"orders-0-{'C' * 22}"))  # only others' objects are left
     rows = objects(run("tier", "list", store, "--remote", tier, "--json"))
     assert "both" not in {row["where"] for row in rows}
     assert {row["firstOffset"] for row in rows if row["where"] == "local"} == {
@@ -163,7 +163,7 @@ def test_holes_of_a_bucket_are_findings(
 
 
 def test_the_directory_says_which_topic_is_meant(run: Run, places: tuple[str, str, int]) -> None:
-    """Of a topic that was made anew under its name; with metadata, and where another broker has them."""
+    """A topic that was created again under its name; with metadata, and if another broker has them."""
     store, tier, _ = places
     let_go(store, tier)
     expected = run("cat", store, "orders", "--remote", tier, "--json").out

@@ -185,7 +185,7 @@ def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
 
 
 def test_a_reset_ends_no_transaction(run: Run, tmp_path: Path) -> None:
-    """Of a group that is there, and of new ones, in partitions of the cursors' topic that are there or not."""
+    """Resets an existing group and new ones, with the partition of the cursors' topic present or missing."""
     with kafkalog.open(tmp_path / "alive") as store:
         store.create_topic("a").append(b"0")
         with store.reader("g", topics=["a"]) as reader:

@@ -1,5 +1,4 @@
-"""One family of names in what commands print with --json: each command is run, with and without findings, and each
-object looked through."""
+"""The names in the output of commands with --json belong to one family: each command runs with and without findings."""
 
 from __future__ import annotations
 
@@ -167,7 +166,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
             kinds.add(entry["kind"])
             odd = {name for name in names(entry) if not CAMEL.fullmatch(name)} - KAFKAS
             assert not odd, (line, odd)
-            if "partition" in entry:  # of one partition, always the same two
+            if "partition" in entry:  # an entry about one partition has the same two names
                 assert isinstance(entry["partition"], int)
                 assert isinstance(entry["topic"], str)
     wanted = {

@@ -1,4 +1,4 @@
-"""How topics, partitions and commands are named on a command line: globs, and what is said of a wrong name."""
+"""The names of topics, partitions and commands on a command line: globs, and the errors for wrong names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkalog tier`, and the commands that read a bucket or both tiers, as somebody types them."""
+"""`kafkalog tier`, and the commands that read a bucket or both tiers, as a user types them."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def moved_away(store: str, count: int) -> None:
     ],
 )
 def test_both_tiers_read_as_one(run: Run, places: tuple[str, str, int], tmp_path: Path, line: str) -> None:
-    """Of a directory whose first segments are in the tier alone the commands tell what they told before."""
+    """With the first segments only in the tier, the commands print the same as before."""
     store, url, copied = places
     argv = ["key 3" if word == "KEY" else word for word in line.split()]
     whole = shutil.copytree(store, tmp_path / "whole" / "store")

@@ -1,4 +1,4 @@
-"""`kafkalog transactions`: what is open, since when, what hangs, what holds the last stable offset back."""
+"""`kafkalog transactions`: open transactions, their age, hanging ones, and those that hold the last stable offset."""
 
 from __future__ import annotations
 

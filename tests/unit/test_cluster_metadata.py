@@ -1,4 +1,5 @@
-"""What the cluster's metadata says of topics, what counts by it, and a door that deletes nothing for want of it."""
+"""The cluster's metadata about topics, which settings count, and an open that deletes nothing if the metadata is
+missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns: selection, ranges, limits, the capsules' life, encoding errors, threads."""
+"""Columns: selection, ranges, limits, the lifetime of capsules, encoding errors, threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`columns` names fields of values beside the columns of records, at every door that decodes."""
+"""`columns` names fields of values next to the columns of records, in every function that decodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compact`: what a dry run tells is what the real run does; what is left alone, and why; damage; the checkpoint."""
+"""`compact`: a dry run reports what the real run does; partitions left alone, and why; damage; the checkpoint."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def keyed(root: Path, count: int = 60, *, name: TopicPartition = T0, keys: int =
 
 
 def test_held(tmp_path: Path) -> None:
-    """What keeps a log from being compacted is named: in the order in which one thing gives way to the next."""
+    """The reason why a log is not compacted is named, in the order in which one reason replaces the next."""
     keyed(tmp_path)
     with PartitionView(tmp_path, T0) as view:
         bases = [segment.base_offset for segment in view.segments]
@@ -527,7 +527,7 @@ def test_a_rule_that_holds_compaction_is_told_once(tmp_path: Path, run: Run) -> 
     assert len([line for line in result.lines if ".log " in line]) > 2
     assert result.out.count("younger than min.compaction.lag.ms") == 1
     assert "from offset 0 on, compaction changes nothing yet: segment 0 has records younger" in result.out
-    assert result.out.count("logStart:") == 1  # of the segment that it lies in
+    assert result.out.count("logStart:") == 1  # that of its segment
     told = [json.loads(line) for line in run("explain", tmp_path / "t-0", *held, "--json").lines]
     segments = [{each["what"] for each in entry["reasons"]} for entry in told if entry["kind"] == "segment"]
     assert all({"uncompacted", "logStart"} <= reasons for reasons in segments)

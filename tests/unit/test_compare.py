@@ -303,7 +303,7 @@ def test_what_cannot_be_read_stops_nothing(run: Run, here: Path, copy: Path, way
 
 @pytest.mark.parametrize("deltas", [(1, 2, 0), (0, 0, 1), (0, 2, 2), (2, 1, 0), (0, 1, 1)])
 def test_offsets_that_do_not_rise_are_damage(tmp_path: Path, deltas: tuple[int, ...]) -> None:
-    """The checksum of such a batch is right: whoever wrote it wrote it so."""
+    """The checksum of such a batch is right: its writer wrote it that way."""
     good = build_batch([(NOW, b"k", b"v", ())] * 3)
     bad = bytearray(good)
     position = RECORD_BATCH_OVERHEAD
@@ -362,7 +362,7 @@ def test_what_kafka_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """What two mappings of offsets say, however the logs are cut, batched, compacted and compressed."""
+    """Compares the answer with two mappings of offsets, for any rolls, batches, compaction and compression."""
     chance = random.Random(seed)
     monkeypatch.setattr(module, "PIECE_BYTES", chance.choice([1, 100, 1000, 1 << 20]))
     monkeypatch.setattr(module, "BATCH_ROWS", chance.choice([1, 3, 1000]))
@@ -392,7 +392,7 @@ def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int)
 
 
 def test_beside_a_writer(here: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes behind the ends that were seen is not compared."""
+    """Records after the ends that were seen are not compared."""
     real = module._Comparison.run
 
     def run_later(self: Any) -> None:

@@ -1,4 +1,4 @@
-"""What completes a command line: by click's protocol here; `tests/live/test_shells.py` has the shells themselves."""
+"""Completion of a command line by click's protocol; `tests/live/test_shells.py` tests the shells themselves."""
 
 from __future__ import annotations
 

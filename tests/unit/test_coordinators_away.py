@@ -1,4 +1,4 @@
-"""Partitions of the coordinators whose folders are away: they are refused, never made anew.
+"""Partitions of the coordinators whose directories are missing: they are refused, never created again.
 
 A store of three directories is opened without one of them, or with an empty one in its place.
 """
@@ -101,7 +101,7 @@ def test_cursors_and_transactions_are_refused(
                 KafkaStorageException, match=r"__(consumer_offsets|transaction_state)-\d+ has no directory"
             ):
                 refused()
-        with store.reader("other", topics=["t"]) as reader:  # of a partition that was never made
+        with store.reader("other", topics=["t"]) as reader:  # its partition does not exist
             reader.poll(3)
             reader.commit()
         with pytest.raises(TransactionalIdNotFoundException):

@@ -1,5 +1,7 @@
-"""Errors at damage say, at every door of Python that takes it, that `on_damage` reads on behind it; commands say it in
-their own words."""
+"""Errors at damage say that `on_damage` continues after it, in every Python function that accepts it.
+
+Commands say it in their own words.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`describe()` of a partition, a topic and a store: against what a reader is given, without reading it."""
+"""`describe()` of a partition, a topic and a store: compared with a reader's records, without reading them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
 
 
 def test_with_a_remote_tier(tmp_path: Path) -> None:
-    """What is there is counted where it is: on the disk, in the tier, or in both."""
+    """Records are counted by place: on the disk, in the tier, or in both."""
     tier = tmp_path / "tier"
     copied = tiered(tmp_path / "data", tier, settings={"local.retention.bytes": "1", "local.retention.ms": "-2"})
     with kafkalog.open(tmp_path / "data", remote=tier, maintenance=False) as store:
@@ -266,7 +266,7 @@ def test_damage_is_told_and_its_records_are_not_exact(
 def _damage(folder: Path, number: int) -> None:
     (path,) = folder.glob("*.log")
     data = bytearray(path.read_bytes())
-    data[len(data) // 10 * number + 36] ^= 0x06  # of the largest timestamp
+    data[len(data) // 10 * number + 36] ^= 0x06  # in the largest timestamp
     path.write_bytes(data)
 
 

@@ -1,4 +1,4 @@
-"""What speaks for a whole log directory: its clean-shutdown marker, its topics' settings, the names of its folders."""
+"""Files about a whole log directory: its clean-shutdown marker, its topics' settings, the names of its directories."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_copy_that_nobody_recovered_is_not_believed(
     with LogManager([old, new]) as manager:
         copy = manager.get_log("t-0", is_future=True)
         assert copy is not None
-        assert 0 < copy.log_end_offset < 10  # what was torn is gone
+        assert 0 < copy.log_end_offset < 10  # the torn tail is truncated
         manager.move("t-0", new)
     assert content(new, "t-0") == [b"%d" % number * 100 for number in range(10)]
 
@@ -204,7 +204,7 @@ def test_settings_of_many_topics_are_lines(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_settings_lines_that_were_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is left of the last one: it counts whole or not at all, and what comes next is read again."""
+    """The rest of the last line counts whole or not at all, and the next line is read again."""
     monkeypatch.setattr(topic_configs, "WHOLE_BYTES", 1000)
     configs = filled(tmp_path / "a", count=30)
     file = tmp_path / "a" / FILE

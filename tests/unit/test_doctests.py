@@ -63,7 +63,7 @@ def test_an_example_runs(test: doctest.DocTest, tmp_path: Path, monkeypatch: pyt
 def is_required(each: Documented) -> bool:
     """Whether it must have an example: each class and function, and the methods of METHODS_OF.
 
-    The page "Errors, and what to do" has examples of errors.  Those of the toolbox's functions show its classes.
+    The page "Errors, and what to do" has examples of errors.  Examples of the toolbox's functions show its classes.
     """
     if inspect.isclass(each.thing):
         return not issubclass(each.thing, KafkalogError) and not each.name.startswith("kafkalog.toolbox.")

@@ -1,4 +1,4 @@
-"""The documents against the tree: symbols that they name exist, their tables are the layouts that they stand under."""
+"""The documents compared with the code: symbols that they name exist, and their tables match the layouts in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYOUT = re.compile(r"^`(kafkalog\.[\w.]+)`\n\n\| at \| bytes \|.*\n\|[-|]+\n((?
 
 
 def resolved(dotted: str) -> Any:
-    """What a dotted name stands for: a module, or an attribute of one (of a class in it)."""
+    """The object that a dotted name stands for: a module, or an attribute of one (of a class in it)."""
     parts = dotted.split(".")
     for cut in range(len(parts), 0, -1):
         try:
@@ -41,7 +41,7 @@ def resolved(dotted: str) -> Any:
 
 
 def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    """What the documents name, but for placeholders and for the old names that the changelog has."""
+    """The names in the documents, without placeholders and without the old names in the changelog."""
     documents = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
     found = {(path.name, name) for path in documents for name in pattern.findall(path.read_text())}
     assert found
@@ -79,12 +79,14 @@ def test_links_lead_somewhere(document: Path) -> None:
         there = document.parent / name if name else document
         assert there.exists(), f"{document.name} links to {name}"
         if anchor:
-            titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
-            assert anchor[1:] in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles], anchor
+            text = there.read_text()
+            titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles]
+            assert anchor[1:] in anchors + re.findall(r"^::: (\S+)$", text, re.MULTILINE), anchor
 
 
 def test_a_noun_is_one_class() -> None:
-    """Of ARCHITECTURE's list of nouns: no second class has the name."""
+    """No second class has the name of a noun in ARCHITECTURE's list."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     nouns = re.findall(r"^\| \w+ \| `(\w+)` \|", text, re.MULTILINE)
     assert len(nouns) > 15
@@ -112,7 +114,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.strip().splitlines()[0] for example in EXAMPLES])
 def test_an_example_brings_the_names_that_it_uses(example: str) -> None:
-    """But for the session, `spark`, which Spark's shell brings."""
+    """Except for the session, `spark`, which Spark's shell brings."""
     known, used = {*dir(builtins), "spark"}, set()
     for node in ast.walk(ast.parse(example)):
         if isinstance(node, ast.Import | ast.ImportFrom):

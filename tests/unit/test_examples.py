@@ -1,7 +1,7 @@
-"""Every example of docstrings, and of one page, runs in an empty directory; tests/pages runs the other pages.
+"""Every example of docstrings runs in an empty directory; tests/pages runs those of pages.
 
-An example may take for given what its text says before it: `GIVEN` has that.  Spark's are run where Spark is
-(`tests/spark`).
+An example may use objects that the text before it introduces: `GIVEN` has them.  Examples for Spark run in
+`tests/spark`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import kafkalog
 from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("docs/how-to/tiered-storage.md",)
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -40,13 +38,6 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return self.place
-
-
-def of_documents() -> Iterator[Example]:
-    for name in DOCUMENTS:
-        text = (ROOT / name).read_text()
-        for found in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
-            yield Example(f"{name}:{text[: found.start()].count(chr(10)) + 2}", found[1])
 
 
 def docstrings(module: Any) -> Iterator[tuple[str, str]]:
@@ -64,7 +55,7 @@ def of_docstrings() -> Iterator[Example]:
     """Blocks that stand four columns in and are Python."""
     for name in ["kafkalog", *MODULES]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of modules that moved
+            warnings.simplefilter("ignore", DeprecationWarning)  # warnings warnings of modules that moved
             module = importlib.import_module(name)
         for place, text in docstrings(module):
             for found in re.finditer(r"(?:^|\n\n)((?:    .*\n?|\n(?=    ))+)", text):
@@ -95,7 +86,7 @@ kafkalog.open_log("shop", "orders-0").close()
 kafkalog.toolbox.backup.backup("shop", "backups/2026-11-26")
 """
 
-# What an example has of what was said before it, as code.
+# Objects that an example has from the text before it, as code.
 GIVEN = {
     "kafkalog.toolbox.abort_transactions.plan_abort": """
 import kafkalog
@@ -105,13 +96,6 @@ from tests.client_transaction import client_transaction
 with kafkalog.open_log("kafka-logs", "orders-0") as log:
     log.append_many([b"before"] * 38)
     client_transaction(log, "lost").append(b"open")
-""",
-    "docs/how-to/tiered-storage.md": """
-import kafkalog
-from pathlib import Path
-from tests.unit.tier_kit import tiered
-tier = kafkalog.RemoteStorage("old tier")
-tiered(Path("old shop"), tier)
 """,
     "kafkalog.transaction": """
 import kafkalog
@@ -173,7 +157,7 @@ source = SimpleNamespace(lines_from=lambda number: enumerate([b"one", b"two"], n
 }
 
 
-EXAMPLES = [each for each in (*of_documents(), *of_docstrings()) if "spark." not in each.code]
+EXAMPLES = [each for each in of_docstrings() if "spark." not in each.code]
 
 
 def test_there_are_examples() -> None:

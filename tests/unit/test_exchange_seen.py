@@ -1,6 +1,6 @@
-"""A compaction's exchange of segments, looked at between any two of its renames: by who only reads, and after a crash.
+"""A compaction's exchange of segments, observed between any two of its renames: by a reader, and after a crash.
 
-Kafka renames the old files away before the new ones get their names, so in between a part of the log has no `.log`.
+Kafka renames the old files before the new ones get their names, so in between a part of the log has no `.log`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_a_crash_at_each_rename_leaves_it_to_be_read_and_salvaged(house: House, 
         (["0.log", "0.log.swap", "3.log", "5.log", "7.log"], ["0.log.swap", "7.log"]),
         (["0.log.deleted", "0.log.swap", "7.log"], ["0.log.swap", "7.log"]),
         (["0.log", "0.log.swap", "0.index.cleaned", "5.log"], ["0.log", "5.log"]),  # it had not happened
-        (["0.log", "0.log.swap", "5.log.cleaned", "5.log"], ["0.log.swap", "5.log"]),  # of a pass that came later
+        (["0.log", "0.log.swap", "5.log.cleaned", "5.log"], ["0.log.swap", "5.log"]),  # a later pass
         (["0.log", "x.log.swap", "x.cleaned", "5.log"], ["0.log", "5.log"]),
         (["0.log.cleaned", "0.log"], ["0.log"]),
     ],

@@ -1,4 +1,4 @@
-"""`kafkalog export`: every format has every record, a file is whole or not there, what damage keeps out is told."""
+"""`kafkalog export`: every format has every record, files are complete or absent, and lost records are reported."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_windows(run: Run, log_dir: Path, tmp_path: Path) -> None:
     target = tmp_path / "x.jsonl"
     assert run("export", log_dir, "t-0", "--to", target, "--from", "5", "--until", f"@{START_MS + 9}").code == CLEAN
     assert [json.loads(line)["offset"] for line in target.read_text().splitlines()] == [5, 6, 7, 8]
-    # Of many partitions each gives what it has of the window.
+    # Each of many partitions contributes its part of the window.
     end = there(log_dir, 0)[-1].offset + 2
     report = export(
         log_dir,
@@ -366,7 +366,7 @@ def test_records_that_do_not_decode_under_a_good_checksum(run: Run, tmp_path: Pa
 
 
 def test_any_damage_is_passed_over_and_told(tmp_path: Path) -> None:
-    """What is missing in the file is what was told, and what is there is right; but for bytes that no CRC covers."""
+    """The missing records are the ones reported, and the others are right, except for bytes without a CRC."""
     root = tmp_path / "logs"
     sized(root)
     paths = sorted((root / "t-0").glob("*.log"))

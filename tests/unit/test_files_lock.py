@@ -1,4 +1,4 @@
-"""The directory lock in one process; tests/live and tests/conformance have it between processes."""
+"""The directory lock within one process; tests/live and tests/conformance test it between processes."""
 
 from __future__ import annotations
 

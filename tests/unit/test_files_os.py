@@ -1,4 +1,4 @@
-"""The real disk behind the seam: positions, short writes, maps, sendfile, atomic replacement."""
+"""The real disk behind the files API: positions, short writes, maps, sendfile, atomic replacement."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_clocks() -> None:
 
 
 def _open_here(path: str) -> list[str]:
-    """What this process has open at or below `path`."""
+    """The files that this process has open at or below `path`."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The budget of open files: which are closed, what keeps one open, and that whoever comes back finds his file."""
+"""The budget of open files: which are closed, what keeps one open, and that a later use opens the right file again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def none_idle(monkeypatch: pytest.MonkeyPatch) -> OsFiles:
 
 
 def open_below(path: Path | str) -> list[str]:
-    """What this process has open below a folder, mapped files too."""
+    """The files that this process has open below a directory, mapped files too."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -62,7 +62,7 @@ def test_the_limit_is_what_the_system_leaves_us(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limits[0], 4096))
     budget = OpenFiles()
     assert budget.limit == 768
-    limits[0] = 4096  # whoever raises it is heard
+    limits[0] = 4096  # a raised limit takes effect
     assert budget.limit == 3072
     limits[0] = resource.RLIM_INFINITY
     with open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
@@ -170,7 +170,7 @@ def assert_entered(files: OsFiles, records: FileRecords, file: OsFile) -> None:
 
 
 def test_a_name_that_changes_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is opened is the file that had the name, not the one that has it now."""
+    """The open returns the file that had the name, not the one that has it now."""
     moves: list[Callable[[], None]] = []
 
     class Moving(OsFiles):
@@ -253,7 +253,7 @@ def test_without_an_idle_file_the_same_is_written(tmp_path: Path, none_idle: OsF
 
 
 def test_the_order_of_changes_is_the_same(tmp_path: Path, none_idle: OsFiles) -> None:
-    """What is closed between two uses changes nothing of what a crash may leave."""
+    """A file that is closed between two uses does not change what a crash may leave."""
 
     def ops(root: Path, files: OsFiles) -> list[Op]:
         os.mkdir(root)

@@ -1,4 +1,4 @@
-"""Directories and folders that are somebody else's: every door that writes refuses them, and changes nothing there."""
+"""Directories that belong to something else: every function that writes refuses them, and changes nothing there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk heals: a write is refused with DiskFull, reads go on, and when there is space the write works.
+"""A full disk heals: a write is refused with DiskFull, reads continue, and when there is space the write works.
 
 Every change that a store and a Partition make of their files meets ENOSPC or EDQUOT once, then there is space again.
 Kafka's LogManager goes offline.
@@ -220,7 +220,7 @@ def test_a_full_disk_refuses_a_write_and_heals(
 
 
 def test_a_sync_that_finds_no_space_is_a_failed_disk(tmp_path: Path) -> None:
-    """What was written before may be gone, and no later sync would say so."""
+    """Earlier writes may be lost, and no later sync would report it."""
     files = FaultyFiles(UnsyncedFiles())
     with contextlib.suppress(KafkaStorageException), kafkalog.open_log(tmp_path, "t-0", files=files) as log:
         log.append(b"1")

@@ -1,4 +1,4 @@
-"""A store that runs on a full disk: what frees room is done, and what cannot be done says what frees room."""
+"""A store on a full disk: steps that free space work, and a refused step says what would free space."""
 
 from __future__ import annotations
 

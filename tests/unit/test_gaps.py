@@ -1,5 +1,7 @@
-"""Offsets that no segment has: `verify` counts what is lost as `salvage` does, and sends nobody where it would be
-forgotten."""
+"""Offsets that no segment has: `verify` counts the lost records as `salvage` does.
+
+It never recommends a command that would forget the loss.
+"""
 
 from __future__ import annotations
 

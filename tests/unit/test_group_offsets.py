@@ -65,7 +65,7 @@ class Kit:
         return self.other()
 
     def same(self) -> GroupOffsets:
-        """What is known is what the log says."""
+        """Compares the state in memory with the state read from the log."""
         read = self.other()
         for each in ("_offsets", "_pending"):
             ours, theirs = ({k: v for k, v in getattr(it, each).items() if v} for it in (self.offsets, read))
@@ -302,7 +302,7 @@ def test_a_group_that_is_no_consumer_of_topics(kit: Kit) -> None:
         found.delete_offsets("g", [A])
     unreadable = kit.put(encode_group_metadata(GroupKey("g"), GroupMetadata("consumer", 1, "p", "m", 5, (
         GroupMember("m", None, "c", "h", 1, 1, b"\xff", b""),))))  # fmt: skip
-    with pytest.raises(GroupSubscribedToTopicException):  # what it reads is not known
+    with pytest.raises(GroupSubscribedToTopicException):  # its subscription is not known
         unreadable.delete_offsets("g", [OTHER])
 
 

@@ -1,4 +1,4 @@
-"""Durable appends of several threads: one sync for all who wait, and nothing acknowledged that no sync covered."""
+"""Durable appends of several threads: one sync for all waiting threads, and no acknowledgment without a sync."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT_S = 60
 
 
 class Gate:
-    """What the next sync of a .log does before it syncs; and how many there were."""
+    """The actions before the next sync of a .log, and the number of syncs."""
 
     def __init__(self) -> None:
         self.next: list[Callable[[], None]] = []
@@ -303,7 +303,7 @@ def test_a_turn_wakes_who_joined_before(gate: Gate) -> None:
 
 
 def test_many_take_turns(gate: Gate) -> None:
-    """Whatever comes between, nobody returns before a sync that began after his work."""
+    """No call returns before a sync that began after its work, whatever comes between."""
     group = GroupSync()
     done = [0] * THREADS
     synced = [0] * THREADS

@@ -1,4 +1,4 @@
-"""What errors of the first minutes say: the right way out, and the nearest name."""
+"""The errors of the first minutes: the right way out, and the nearest name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkalog history`: every value of a key that is still there, and which counts; beside a walk over records."""
+"""`kafkalog history`: every value of a key that still exists, and the one that counts; compared with a walk."""
 
 from __future__ import annotations
 

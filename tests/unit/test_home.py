@@ -1,4 +1,4 @@
-"""What a store stands on: one that only reads refuses what needs the locks by name."""
+"""The base of a store: a read-only one refuses operations that need the locks, with their names."""
 
 from __future__ import annotations
 

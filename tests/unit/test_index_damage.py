@@ -1,5 +1,7 @@
-"""Index files that lie: a flipped bit, an entry that is missing.  They can all be rebuilt, so nothing may be lost by
-them, and no read may pass over records in silence."""
+"""Wrong index files: a flipped bit, a missing entry.
+
+They can all be rebuilt, so they may cause no loss, and no read may skip records without an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of internal topics: Kafka 4.4.0's bytes through the faces with names and types, and what is refused."""
+"""The records of internal topics: Kafka 4.4.0's bytes through the public API with names and types, and refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys are wanted, by their size, by one comparison, by the table; and columns whose rows are all the same."""
+"""The wanted keys are chosen by size, by one comparison, by the table; also columns whose rows are all the same."""
 
 from __future__ import annotations
 

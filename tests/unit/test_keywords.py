@@ -1,5 +1,7 @@
-"""Keywords that do not exist are told by the names that users call by, with the nearest that does; and an old keyword
-does not come beside the new one."""
+"""An unknown keyword is reported under the name that users call, with the nearest existing one.
+
+An old keyword is refused together with the new one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes of two pages that write files, join days or look for bad values: what they promise, over two days."""
+"""Recipes of two pages that write files, join days or search for bad values: they keep their promises over two days."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pa = pytest.importorskip("pyarrow")
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "how-to" / "export.md").read_text() + (DOCS / "reference" / "reading.md").read_text()
 DAYS = (date(2026, 11, 20), date(2026, 11, 21))
-NOON_MS = 1_795_176_000_000  # of the first
+NOON_MS = 1_795_176_000_000  # noon noon of the first day day
 DAY_MS = 86_400_000
 
 

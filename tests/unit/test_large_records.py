@@ -1,6 +1,6 @@
-"""A record that was taken can be read through every door, however large; what no door would read is refused.
+"""An accepted record can be read by every function, however large; a record that none could read is refused.
 
-The limits that readers have against hostile bytes stay: a damaged size field takes no memory, a bomb is an error.
+The readers' limits against hostile bytes stay: a damaged size field allocates no memory, and a bomb is an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LastOffsets in the place of an offset map: the same pass; and a number for each row of a column."""
+"""LastOffsets in place of an offset map: the pass has the same result; and a number for each row of a column."""
 
 from __future__ import annotations
 

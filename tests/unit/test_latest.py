@@ -1,4 +1,4 @@
-"""The last value of each key, beside a dict: the map that grows and keeps to shares, the walks, `kafkalog latest`."""
+"""The last value of each key, compared with a dict: the map that grows and works in shares, `kafkalog latest`."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_what_no_map_takes_is_refused() -> None:
     good = columns.column("key")
     assert good is not None
     few = Column("offset", "l", 5, 0, [None, None], [], False)
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="different lengths"):
         offsets_map.put_columns(RecordColumns(Column("", "+s", 5, 0, [None], [few, good], False)))
     with pytest.raises(TypeError):
         offsets_map.put_columns(None)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""The house: a file imports from its own folder and from floors below it, and a folder has no circle inside.
+"""The layers of the package: a file imports from its own directory and from layers below, and no directory has a cycle.
 
-The floors are those of the house as it is meant to stand; some rooms are not built yet.  Walks every .py, .pyx and .pxd
-under kafkalog/; imports of a function, of types alone, and cimports count like any other.  And what keeps a function
-from becoming a form to fill in: eight parameters.
+The layers are the intended ones; some of their modules do not exist yet.  The test walks every .py, .pyx and .pxd under
+kafkalog/; imports of a function, of types alone, and cimports count like any other.  Another test limits functions to
+eight parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalog"
-# What a user holds, and what that is made of: one floor, and no circle in it.
+# The classes that a user holds, and their parts: one layer without a cycle.
 FACE = ("_face", "store", "topic", "partition", "records", "reader", "producer", "transaction", "decoding")
 FLOORS = [  # lowest first; who shares one stands side by side, and does not know the other
     ("_limits", "_renamed", "_shown"),
@@ -252,7 +252,7 @@ def python_functions(text: str) -> Iterator[Function]:
 
 
 def cython_functions(text: str) -> Iterator[Function]:
-    """Those with a body: a declaration says again what the definition says."""
+    """The functions with a body: a declaration repeats its definition."""
     for match in CDEF.finditer(text):
         depth, end = 1, match.end()
         while depth:

@@ -1,4 +1,4 @@
-"""The layouts and limits that C and Python each have once: `_native/codec/layout.pxd` beside its twins in Python."""
+"""The layouts and limits that C and Python each define once: `_native/codec/layout.pxd` must agree with Python's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iterators of records say what they are, and what a coroutine writes in their place."""
+"""Iterators of records describe themselves, and name the asynchronous call that a coroutine uses in their place."""
 
 from __future__ import annotations
 

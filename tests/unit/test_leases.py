@@ -1,4 +1,4 @@
-"""Leases of partitions that have no log open: others work on their files, and the directory is left whole."""
+"""Leases of partitions without an open log: others work on their files, and the directory stays whole."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_coordinators_logs_are_recovered_with_the_last_partition(tmp_path: P
 
 
 def test_a_lease_is_of_files_that_no_log_has_open(tmp_path: Path) -> None:
-    """Of a log that was loaded for the end of a transaction, too; and no end comes to one that is lent."""
+    """A log that was loaded to end a transaction counts, too; and no end comes to a log that is lent."""
     live, copy = tmp_path / "live", tmp_path / "copy"
     with kafkalog.open_log(live, "t-0") as a, kafkalog.open_log(live, "t-1") as b:
         for log in (a, b):

@@ -1,4 +1,4 @@
-"""What is open when its process ends: its producers' records are sent, and a warning tells of it."""
+"""Objects that are open when their process ends: a producer's records are sent, and a warning reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Magic 0 and 1: wrappers, relative offsets, and what is refused."""
+"""Magic 0 and 1: wrappers, relative offsets, and refused batches."""
 
 from __future__ import annotations
 

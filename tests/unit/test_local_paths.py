@@ -1,4 +1,4 @@
-"""A path with a scheme is of no local disk: each door says so, before it makes or reads anything."""
+"""A path with a scheme is not on a local disk: each public function says so, before it creates or reads anything."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_scheme_is_refused_and_nothing_is_made(door: str, path: str, store: Pa
     assert not list((tmp_path / "work").iterdir())
 
 
-COMMANDS = (  # those that read take an address as a bucket's
+COMMANDS = (  # commands that read accept an address as a bucket's
     ("append", ELSEWHERE, "t"),
     ("backup", "HERE", "--to", ELSEWHERE),
     ("backup", ELSEWHERE, "--to", "new"),

@@ -1,4 +1,4 @@
-"""The layout of Kafka's LocalTieredStorage, below a folder and below a bucket."""
+"""The layout of Kafka's LocalTieredStorage, below a directory and below a bucket."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_copied_is_read(at: LocalTieredStorage, tmp_path: Path) -> None:
     data = write_segment(tmp_path / "segment")
     at.copy_log_segment_data(copied(1000), data)
     log = Path(data.log_segment).read_bytes()
-    for metadata in (copied(1000), copied(-1)):  # whose size nobody knows
+    for metadata in (copied(1000), copied(-1)):  # its size is unknown
         for start, end in [(0, 1000), (0, 1), (999, 1000), (500, 700), (990, 5000), (0, 1 << 40)]:
             assert at.fetch_log_segment(metadata, start, end) == log[start:end]
         for start, end in [(0, 0), (7, 3), (1000, 1001), (2000, 3000)]:

@@ -1,8 +1,8 @@
-"""A lock that a `with` block holds is given back wherever a signal comes.
+"""A lock that a `with` block holds is released wherever a signal comes.
 
-CPython 3.13 leaves the jump back of a loop whose body ends in an `if` out of the table of exceptions, and looks for
-signals there: inside a `with` block such a loop would keep the lock for ever.  It belongs into a function that the
-block calls.
+If the body of a loop ends in an `if`, CPython 3.13 leaves the jump back out of the exception table, and checks for
+signals there.  Inside a `with` block such a loop could keep the lock forever.  It belongs in a function that the block
+calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LogCleaner and its threads: a turn, what goes wrong in one, the pool's life, settings and metrics."""
+"""LogCleaner and its threads: one run, its failures, the lifetime of the pool, settings and metrics."""
 
 from __future__ import annotations
 

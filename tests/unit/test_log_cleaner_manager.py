@@ -1,4 +1,4 @@
-"""LogCleanerManager: every state and what leads out of it, who is cleaned next, and the checkpoints' bytes."""
+"""LogCleanerManager: every state and its transitions, the choice of the next log to clean, the checkpoints' bytes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_who_pauses_waits_for_whoever_cleans(yard: Yard) -> None:
     manager.abort_and_pause_cleaning(T)
     assert shown(yard) == "LogCleaningPaused(1)"
     thread.join(10)
-    assert yard.checkpoint() == ""  # what was aborted is not noted
+    assert yard.checkpoint() == ""  # an aborted pass is not noted
     manager.resume_cleaning([T])
     assert manager.cleaning_state(T) is None
 
@@ -225,7 +225,7 @@ def test_the_filthiest_is_first(yard: Yard) -> None:
         claims.append(grabbed.claim)
         assert shown(yard, grabbed.claim.partition) == "LogCleaningInProgress"
     assert order == [("b-0", 20), ("a-0", 40), ("c-0", 55)]
-    assert stats.cleanable_partitions == 0  # of the last look
+    assert stats.cleanable_partitions == 0  # from the last check
     assert yard.manager.time_of_last_run_ms == NOW_MS
 
 
@@ -487,7 +487,7 @@ def test_nothing_is_written_once_the_lock_is_given_back(yard: Yard) -> None:
 
 
 def test_a_file_of_many(yard: Yard) -> None:
-    """Whose order is compared with Kafka's in tests/conformance."""
+    """Their order is compared with Kafka's in tests/conformance."""
     names = [f"t{number % 7}-{number}" for number in range(40)]
     for name in names:
         yard.log(name)

@@ -1,4 +1,4 @@
-"""PartitionContext: the guard, renaming, and the sink that hears what is refused."""
+"""PartitionContext: the guard, renaming, and the sink that gets refused records."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_topics(root: Path, run: Run) -> None:
 
 
 def exactly(root: Path, run: Run, topic: str = "t") -> dict[str, Any]:
-    """What `topics --exact` says of a topic, and that it is what a reader is given."""
+    """The row of a topic in `topics --exact`, which must agree with a reader's records."""
     row = next(each for each in run.json("topics", "--exact", root)[1] if each.get("topic") == topic)
     times = []
     for number in row["partitions"]:
@@ -376,7 +376,7 @@ def test_checkpoint_set_refuses_nonsense(root: Path, run: Run) -> None:
 
 
 def partitions_in(told: list[dict[str, Any]]) -> list[str]:
-    """Those that objects of kind partition are of."""
+    """The partitions of the objects of kind partition."""
     return [f"{entry['topic']}-{entry['partition']}" for entry in told if entry["kind"] == "partition"]
 
 
@@ -818,7 +818,7 @@ def test_move_wants_checkpoints_that_can_be_read(root: Path, tmp_path: Path, run
 
 
 def test_there_and_back_again(root: Path, tmp_path: Path, run: Run) -> None:
-    """What an interrupted move left on its way out is in nobody's way."""
+    """The leftover of an interrupted move is in nobody's way."""
     other = tmp_path / "other"
     other.mkdir()
     plan = move.plan_move(str(root), T0, str(other))

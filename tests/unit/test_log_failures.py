@@ -199,7 +199,7 @@ def few_files() -> Iterator[Callable[[int], None]]:
 
     def leave(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        gc.collect()  # what an earlier test dropped would be closed meanwhile
+        gc.collect()  # objects that an earlier test dropped would be closed meanwhile
         before = max([int(fd) for fd in os.listdir("/proc/self/fd")])
         while not held or held[-1] < before:  # the limit is on numbers: none below the highest is free
             held.append(os.open(os.devnull, os.O_RDONLY))

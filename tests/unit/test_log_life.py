@@ -1,4 +1,4 @@
-"""One log in a living process: what an append shows, what a flush promises beside a cut, what a close leaves."""
+"""One log in a running process: the effects of an append, of a flush next to a truncation, and of a close."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_folder_tells_the_partition(records: list[logging.LogRecord], folder: 
     assert fields(records[0]) == (partition, "/data")
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what tests of interrupts left is collected here, perhaps:
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # leftovers of tests of interrupts may be collected here:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nobody_logs_otherwise() -> None:
     """All go through Lines, and give the text of the message and what stands in it apart."""

@@ -1,4 +1,4 @@
-"""The table of what a load does with transient files: complete, unambiguous, and as Kafka decides."""
+"""The table of a load's decisions about transient files: complete, unambiguous, and the same as Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogLoader: what each kind of leftover and damage becomes, clean and unclean."""
+"""LogLoader: the result of each kind of leftover and damage, after a clean and an unclean shutdown."""
 
 from __future__ import annotations
 

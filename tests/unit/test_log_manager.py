@@ -1,4 +1,4 @@
-"""LogManager: directories, start, logs, moves, deletion, failure, the end; by hand of clock and scheduler."""
+"""LogManager: directories, start, logs, moves, deletion, failure, shutdown; with a manual clock and scheduler."""
 
 from __future__ import annotations
 

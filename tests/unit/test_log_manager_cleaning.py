@@ -1,4 +1,4 @@
-"""LogManager and its cleaner: who is told of what.  The pool has no threads here; turns are called by hand."""
+"""LogManager and its cleaner: the notifications between them.  The pool has no threads; the tests run it by hand."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_deletion_takes_its_line_away(house: House, many: bool) -> None:
 
 
 def test_lines_that_a_crash_left_are_forgotten_by_the_next_start(tmp_path: Path) -> None:
-    """Of a log that is gone, or in another directory; and one beyond the end of its log, which a power loss took."""
+    """Lines of a deleted log, a log in another directory, and beyond the end of a log that a power loss truncated."""
     first = House(tmp_path)
     for name, number in (("t-0", 0), ("u-0", 0), ("v-0", 1)):
         first.filled(name, number)
@@ -426,7 +426,7 @@ def test_a_cut_of_the_active_segment_is_asked_and_made_in_one_step(
 
 
 class Hangs(OsFiles):
-    """Whose reads of one directory do not come back, once they are told so."""
+    """Files whose reads of one directory hang on demand."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

@@ -1,5 +1,8 @@
-"""LogManager where something comes in between: a switch, a start, an end that are cut short, a disk that goes or comes
-back, a call in the wrong place.  What was acknowledged is there afterwards, or the start is refused."""
+"""LogManager when something comes in between: an interrupted switch, start or shutdown, a disk that fails or comes
+back, a call in the wrong place.
+
+Acknowledged records exist afterwards, or the start is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogManager alive: who is dropped, closed twice, late, in the way of another; disks that fail while logs move."""
+"""LogManager in a running process: dropped, closed twice, late, in another's way; disks that fail while logs move."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def house(tmp_path: Path) -> House:
 
 
 def in_time(work: Callable[[], object], seconds: float = 60) -> None:
-    """Not for ever: a deadlock is a failure."""
+    """Fails after `seconds`: a deadlock is a failure."""
     failed: list[BaseException] = []
 
     def run() -> None:

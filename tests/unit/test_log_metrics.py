@@ -1,4 +1,4 @@
-"""What a partition shows in a registry: from when to when, under which names, and what its refusals count as."""
+"""The metrics of a partition in a registry: their lifetime, their names, and the counters for its refusals."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_finalizer_inside_of_a_look_leaves_the_close_to_others(tmp_path: Path)
     registry.show(owner, drop)
     with pytest.warns(ResourceWarning, match="was dropped without being closed"):
         registry.snapshot()
-    with kafkalog.open_log(tmp_path, "t-0", metrics=registry) as again:  # waits for whoever closes it
+    with kafkalog.open_log(tmp_path, "t-0", metrics=registry) as again:  # waits until the other is closed
         assert again.end_offset == 0
     assert shown(registry) == {}
 

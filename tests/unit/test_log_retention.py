@@ -1,4 +1,4 @@
-"""Retention: the three predicates, the guards, what happens to the files and when."""
+"""Retention: the three predicates, the guards, and the deletion of the files with its times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UnifiedLog: appends, rolls, offsets, reads, truncation, topic id, the end; one partition without faults."""
+"""UnifiedLog: appends, rolls, offsets, reads, truncation, topic id, close; one partition without faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records and times that damage takes, as verify, recover and salvage tell them: by headers and indexes around it."""
+"""Records and times lost to damage, as verify, recover and salvage report them: by headers and indexes around it."""
 
 from __future__ import annotations
 

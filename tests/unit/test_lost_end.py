@@ -1,4 +1,4 @@
-"""A log that ends earlier than its recovery point says: each command that looks at it tells, before it is forgotten."""
+"""A log that ends before its recovery point: each command that reads it reports the loss, before it is forgotten."""
 
 from __future__ import annotations
 

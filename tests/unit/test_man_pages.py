@@ -1,4 +1,4 @@
-"""Man pages, made of what the commands say of themselves; `tests/live/test_man.py` has them shown by man."""
+"""Man pages, generated from the commands' help; `tests/live/test_man.py` shows them with man."""
 
 from __future__ import annotations
 

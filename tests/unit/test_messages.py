@@ -1,4 +1,4 @@
-"""Messages by tables: bytes that Kafka 4.4.0 wrote, what is refused, and hostile bytes."""
+"""Messages by tables: bytes that Kafka 4.4.0 wrote, refused ones, and hostile ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry, its gauges, meters and timers: what they say, who keeps them alive, threads and forks."""
+"""The registry, its gauges, meters and timers: their values, the objects that keep them alive, threads and forks."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_registry_keeps_no_owner_alive() -> None:
         assert registry.snapshot() == []
         assert not registry._owners
         kept = []
-        for each in range(500):  # what is gone does not pile up, though nobody looks
+        for each in range(500):  # dead owners do not pile up, though nobody looks
             kept.append(Owner(each))
             registry.show(kept[-1], size)
             del kept[:-1]

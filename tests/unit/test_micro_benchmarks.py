@@ -1,4 +1,4 @@
-"""bench/micro: on each kernel's smallest size it and its peer give the same answer, which is no empty one."""
+"""bench/micro: on each kernel's smallest size it and its peer give the same, non-empty answer."""
 
 from __future__ import annotations
 

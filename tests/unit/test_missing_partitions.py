@@ -1,4 +1,4 @@
-"""A folder or a disk is away: whoever reads whole topics hears of it, and gets no part of them in silence."""
+"""A directory or a disk is missing: a reader of whole topics gets an error, and never a silent part of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Notes of moves: after a switch that failed the partition goes on, and moves on, and the failed disk comes back with a
-whole copy of what was.  Never may that one count."""
+"""Notes of moves: after a failed switch the partition continues, moves again, and the failed disk comes back.
+
+The old whole copy on this disk must never count.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,7 @@ def test_it_moves_on_in_another_life(house: House, files: FaultyFiles) -> None:
 def test_whichever_of_three_disks_is_loaded_first(
     house: House, files: FaultyFiles, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of disk1 and disk2 neither says anything of the other."""
+    """Neither disk1 nor disk2 says anything of the other."""
     manager = failed_switch(house, files)
     fail_to_move(house, files, manager, 2)
     fill(log_of(manager), 5)
@@ -190,7 +192,7 @@ def test_two_copies_of_which_no_note_speaks_are_refused(house: House, files: Fau
 
 
 def test_a_disk_that_fails_at_the_start_settles_nothing(house: House, files: FaultyFiles) -> None:
-    """What is said of it is kept for a start that can read it."""
+    """Its notes are kept for a start that can read it."""
     failed_switch(house, files).shutdown()
     lost = str(house.dirs[1])
     files.fault = Fault(0, kinds=("open", "list_dir"), paths=lambda path: path.startswith(os.path.join(lost, "t-0")))

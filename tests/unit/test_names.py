@@ -1,4 +1,4 @@
-"""Names of files and directories, as LogFileUtils and LocalLog of Apache Kafka 4.4.0 make and read them."""
+"""Names of files and directories, as LogFileUtils and LocalLog of Apache Kafka 4.4.0 write and read them."""
 
 from __future__ import annotations
 

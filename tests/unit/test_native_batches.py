@@ -1,4 +1,4 @@
-"""The batch scan, headers, re-stamping and index entries, against the plain twin."""
+"""The batch scan, headers, re-stamping and index entries, compared with the reference in plain Python."""
 
 from __future__ import annotations
 

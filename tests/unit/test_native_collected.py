@@ -1,4 +1,4 @@
-"""What a producer copies as it is sent: the same bytes in the log as a list of the same records."""
+"""Records that a producer copies as they are sent: the log has the same bytes as for a list of the same records."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_refused_among_others(tmp_path: Path) -> None:
 
 
 def test_made_by_hand() -> None:
-    """What only its maker makes whole says so, and crashes nothing."""
+    """An object that only its creator completes raises an error, and does not crash."""
     future = RecordFuture.__new__(RecordFuture)
     producer = Producer.__new__(Producer)
     for broken in (

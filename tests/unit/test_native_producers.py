@@ -1,4 +1,4 @@
-"""The native producer entry: a ring of five, the judgement on the next batch, and what the next batch leaves."""
+"""The native producer entry: a ring of five batches, the check of the next batch, and the entry after it."""
 
 from __future__ import annotations
 

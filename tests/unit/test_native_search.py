@@ -1,4 +1,4 @@
-"""Search over index bytes, slot for slot as the plain twin finds it."""
+"""Search over index bytes, compared slot for slot with the reference in plain Python."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_slots_beyond_the_bytes_are_told_and_not_looked_at(entries: int) -> None
 
 def test_no_index_is_searched_that_was_not_made() -> None:
     assert IndexEnd.__new__(IndexEnd).lookup(5) == (0, 0)
-    for column in (BYTE_POSITION, TIME_OFFSET, -1, 4):  # what `find` may compare, but no index is sorted by
+    for column in (BYTE_POSITION, TIME_OFFSET, -1, 4):  # `find` compares these, but no index is sorted by them
         with pytest.raises(ValueError, match=str(column)):
             IndexEnd(0, tuple, column)
 
@@ -136,7 +136,7 @@ def test_bytes_are_held_until_they_are_let_go() -> None:
     index = offset_end(data, 2)
     with pytest.raises(BufferError):
         data.append(0)
-    index.hold(b"")  # what is held stays
+    index.hold(b"")  # the held entry stays
     assert index.held_bytes == 16
     assert index.copied(8, 100) == bytes(8)
     assert index.let_go()

@@ -304,7 +304,7 @@ def test_the_encoders_own_batch_is_judged_as_its_bytes_are(
         size_max=size_max, need_key=need_key, before_max_ms=limits[0], after_max_ms=limits[1], create_time=create_time
     )
     known, seen = rules.admit(batch, now), rules.admit(batch.data, now)
-    if codec != codecs.NONE and seen is not None:  # whose records are not looked at here
+    if codec != codecs.NONE and seen is not None:  # its records are not read here
         assert known is not None
         payload = codecs.decompress(codec, bytes(seen.payload))
         if not seen.check_payload(payload, 1 << 24):

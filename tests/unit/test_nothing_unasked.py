@@ -1,4 +1,4 @@
-"""Doors that destroyed or hid something that nobody asked for, each with what it must do instead."""
+"""Functions that once destroyed or hid something without a request, each with its right behaviour."""
 
 from __future__ import annotations
 

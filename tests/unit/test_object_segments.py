@@ -1,4 +1,4 @@
-"""What a bucket alone says of its segments: which count, where they end, and which topic is meant."""
+"""The segments of a bucket without other metadata: which count, where they end, and which topic is meant."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_many_segments_are_told_in_order(layout: str, fs: FaultyObjects, tmp_pat
 def test_a_damaged_manifest_is_that_of_a_segment_whose_offsets_are_missing(
     fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """Of more segments than `most` names are enough, for as many as can be read."""
+    """If there are more than `most` segments, their names suffice, for as many as can be read."""
     monkeypatch.setattr(object_segments, "ASKED_MOST", most)
     storage = at("aiven zstd", fs)
     copy(storage, tmp_path, (1, 0, 49), (2, 50, 99), (3, 50, 99), (4, 100, 149), (5, 150, 199))
@@ -319,7 +319,7 @@ def test_some_manifests_are_enough_where_names_are(
     segments = ObjectSegments(storage, only_listed=True)
     for _ in range(2):
         found = segments.segments(PARTITION)
-        assert fs.asked.count("cat_file") == 20  # of the last 16 ones, and two each in front of them, and at the begin
+        assert fs.asked.count("cat_file") == 20  # the last 16, and two each before them and at the start
     bounds = [(10 * number, 10 * number + 9) for number in range(39)]
     assert [(each.start_offset, each.end_offset) for each in found] == [*bounds, (390, -1)]
     assert {570 < each.segment_size_in_bytes < 600 for each in found} == {True}  # about

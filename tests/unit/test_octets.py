@@ -1,4 +1,4 @@
-"""The door for buffers: any C-contiguous one is its bytes, anything else is refused by name."""
+"""The entry point for buffers: any C-contiguous one is its bytes, anything else is refused with its type."""
 
 from __future__ import annotations
 

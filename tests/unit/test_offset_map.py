@@ -1,4 +1,4 @@
-"""SkimpyOffsetMap beside a dict and hashlib: every way of hashing, probe sequences, the limit, hostile columns."""
+"""SkimpyOffsetMap compared with a dict and hashlib: ways of hashing, probe sequences, the limit, hostile columns."""
 
 from __future__ import annotations
 

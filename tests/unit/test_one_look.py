@@ -1,5 +1,7 @@
-"""A folder and a small file in one native call, beside one question after the other: commands answer the same, whatever
-is in the directory."""
+"""One native call reads a directory and a small file, in place of many system calls: commands answer the same.
+
+The tests try any content of the directory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinators on real logs: what readers see, what is read back, flushes, markers that come again, bad batches."""
+"""Coordinators on real logs: readers' records, the state that is read back, flushes, repeated markers, bad batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partition: two other clients say the same; sticky partitions; rows and columns."""
+"""The choice of a partition: two other clients choose the same; sticky partitions; rows and columns."""
 
 from __future__ import annotations
 

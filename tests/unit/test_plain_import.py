@@ -1,4 +1,4 @@
-"""`import kafkalog` and its public modules want no package of an extra."""
+"""`import kafkalog` and its public modules need no package of an extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of planted faults keeps up with the code: each place is there once, and so are the tests that are near."""
+"""The list of planted faults matches the code: each place exists once, and so do the tests near it."""
 
 from __future__ import annotations
 

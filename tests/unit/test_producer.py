@@ -1,4 +1,4 @@
-"""A producer: order, batches, errors record by record, memory, futures, flush, close, and being dropped."""
+"""A producer: order, batches, errors record by record, memory, futures, flush, close, and garbage collection."""
 
 from __future__ import annotations
 
@@ -554,7 +554,7 @@ def test_callbacks(store: Store, caplog: pytest.LogCaptureFixture) -> None:
             following.add_done_callback(lambda future: over.set())
 
         def fails(future: Any) -> None:
-            raise ValueError("of a callback")
+            raise ValueError("raised by a callback")
 
         def leaves(future: Any) -> None:
             raise SystemExit
@@ -652,7 +652,7 @@ def test_close(store: Store) -> None:
 
 
 def test_a_close_just_behind_the_senders_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lingers is sent all the same, and the close is not forgotten."""
+    """Lingering records are sent all the same, and the close is not forgotten."""
     take = RecordAccumulator._take
 
     def closed_then(self: RecordAccumulator, **how: bool) -> float:
@@ -732,7 +732,7 @@ def test_dropped_without_close(store: Store, reference: str) -> None:
 
 def test_what_a_sender_dies_of_is_told(store: Store, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     def fails(self: Any, batches: Any) -> None:
-        raise SystemError("of the machinery")
+        raise SystemError("raised by the sender")
 
     monkeypatch.setattr(RecordAccumulator, "_send", fails)
     with caplog.at_level(logging.CRITICAL), store.producer() as producer:

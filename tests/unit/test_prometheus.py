@@ -1,4 +1,4 @@
-"""The metrics as Prometheus gets them: by the real prometheus-client, in its text format, parsed again."""
+"""The metrics as Prometheus reads them: by the real prometheus-client, in its text format, parsed again."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_one_registry_of_two_stores_is_told(tmp_path: Path, caplog: pytest.LogCa
         one.create_topic("payments")
         two.create_topic("orders")
         exposed(metrics)
-        assert not caplog.records  # of different partitions nothing is lost
+        assert not caplog.records  # different partitions lose nothing
         one.create_topic("orders")
         exposed(metrics)
         told = [each.getMessage() for each in caplog.records]

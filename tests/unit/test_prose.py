@@ -1,4 +1,4 @@
-"""The rules of plain English find what they are for (`make lint` applies them), and pages for users read easily."""
+"""The rules of plain English find sentences that break them (`make lint` applies them), and user pages read easily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is public: there at run time, for type checkers, for completion and for help(), and nothing else is."""
+"""Public names: they exist at run time, for type checkers, for completion and for help(), and no others do."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_completion_shows_what_users_call(tmp_path: Path) -> None:
     assert seen == 18
 
 
-PACKAGES = ["engine", "spark", "toolbox"]  # what they hold are modules
+PACKAGES = ["engine", "spark", "toolbox"]  # their public members are modules
 
 
 @pytest.mark.parametrize("module", [*sorted({*MODULES}.difference(PACKAGES)), "engine.files", "spark.jobs"])
@@ -141,7 +141,7 @@ OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
 
 
 def others(place: Path) -> Iterator[object]:
-    """What else a program has in its hands."""
+    """The other objects that a program holds."""
     with kafkalog.open(place, maintenance=False) as store:
         topic = store.create_topic("orders", 2)
         topic.append(b"x", partition=0)
@@ -159,7 +159,7 @@ def others(place: Path) -> Iterator[object]:
 
 
 def test_completion_shows_public_names_alone(tmp_path: Path) -> None:
-    """Of one of each public class."""
+    """Checks an object of each public class."""
     seen: set[type] = set()
     for each in (*objects(tmp_path / "a"), *others(tmp_path / "b")):
         own = OF_NAMED_TUPLES if hasattr(each, "_fields") else set()

@@ -167,7 +167,7 @@ def test_damage_is_named_by_file_and_position(tmp_path: Path) -> None:
 
 
 def exchange(send: Callable[[socket.socket], int]) -> bytes:
-    """What arrives on the other side of a real connection."""
+    """The bytes that arrive on the other side of a real connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         parts: list[bytes] = []
 

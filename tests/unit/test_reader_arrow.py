@@ -1,4 +1,4 @@
-"""Readers as Arrow streams and tables, decoded values, and reading on behind damage: what is handed out counts once."""
+"""Readers as Arrow streams and tables, decoded values, and reading after damage: a returned record counts once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No reader ends in silence: the records before damage, then an error with file and position; and what is no damage."""
+"""No reader ends silently at damage: it returns the records before, then raises an error with file and position.
+
+Other tests show what is no damage.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def flip(path: Path, position: int, mask: int = 1) -> None:
 
 
 def taken(records: Iterator[Any]) -> tuple[list[bytes], CorruptRecordException]:
-    """What came before the error, and the error."""
+    """The records before the error, and the error."""
     got: list[bytes] = []
     with pytest.raises(CorruptRecordException) as caught:
         got.extend(record.value for record in records)
@@ -229,8 +232,10 @@ def test_a_base_offset_that_falls_within_reach(tmp_path: Path, down: int, read_o
 
 
 def test_a_magic_that_nobody_knows(tmp_path: Path) -> None:
-    """Readers name it.  What the engine's read answers is a stretch of a file, and lists it as Kafka's FileRecords do:
-    there only MemoryRecords, which a client makes of the bytes, refuses it."""
+    """Readers name it.
+
+    The engine's read returns a part of a file and lists it as Kafka's FileRecords do: in Kafka only
+    MemoryRecords, which a client creates from the bytes, refuses it."""
     path = fill(tmp_path)
     header = headers(path)[4]
     with kafkalog.open_log(tmp_path, "t-0") as log:
@@ -580,7 +585,7 @@ def test_a_damaged_transaction_index_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "left", [0, 1]
-)  # of two segments: the last one's index may be written to where nobody closed it
+)  # the segment of the two; the last one's index may be written to if the log was not closed
 def test_a_cut_transaction_index_is_named(tmp_path: Path, left: int) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log:
         for _ in range(2):
@@ -809,7 +814,7 @@ class _LookedAt(OsFiles):
 
 @pytest.mark.parametrize("timestamp_ms", [1005, 1007, 1010, 1012])
 def test_a_view_searches_by_time_beside_a_truncation(tmp_path: Path, timestamp_ms: int) -> None:
-    """What is torn at the first look, and whole or gone at the second, is no damage."""
+    """A tail that is torn at the first read, and whole or deleted at the second, is no damage."""
     path = rolled(tmp_path, "0")
     data = path.read_bytes()
     files = _LookedAt()

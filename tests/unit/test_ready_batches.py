@@ -1,4 +1,4 @@
-"""Batches that were made elsewhere, in a transaction of a store: signed, judged, all of them or none."""
+"""Batches that were built elsewhere, in a transaction of a store: signed, checked, all of them or none."""
 
 from __future__ import annotations
 

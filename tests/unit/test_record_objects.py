@@ -1,4 +1,4 @@
-"""`Record`: what a named tuple of its fields would be, made when it is asked for; and the walk that hands it out."""
+"""`Record` compared with a named tuple of its fields, and the walk that creates records on demand."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def plain(reader: ChunkReader) -> Iterator[Any]:
 
 
 def drained(records: Iterator[Any]) -> tuple[list[Any], str]:
-    """What came before the error, and the error's words."""
+    """The records before the error, and the error's words."""
     found = []
     try:
         for record in records:
@@ -199,7 +199,7 @@ def drained(records: Iterator[Any]) -> tuple[list[Any], str]:
 
 
 def both_ways(place: Path, batches: list[bytes]) -> tuple[list[Any], str]:
-    """What both ways give of a log whose bytes are these, which is the same."""
+    """The result of both ways on a log with these bytes; they must agree."""
     with kafkalog.open_log(place, "t-0") as log:
         log.append(b"first")
     (path,) = (place / "t-0").glob("*.log")
@@ -239,7 +239,7 @@ def test_damage_is_met_at_the_same_record(tmp_path: Path, codec: int) -> None:
 
 @pytest.mark.slow
 def test_batches_that_are_not_usual(tmp_path: Path) -> None:
-    """Older ones, those of very many records, none at all, log append time."""
+    """Older batches, long ones, empty ones, log append time."""
     of_four = [(NOW_MS, b"k", of_value(n), ()) for n in range(4)]
     batches = [
         build_batch(of_four, magic=0, base_offset=0),

@@ -1,4 +1,4 @@
-"""`recover --dry-run` tells exactly what `--yes` does, and touches nothing; the overlay that it stands on."""
+"""`recover --dry-run` reports exactly what `--yes` does, and changes nothing; also the overlay that it uses."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_any_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_any_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What an open makes anew is made in the overlay, and is then looked for there, not on the disk."""
+    """A file that an open creates again is in the overlay, and is then looked up there, not on the disk."""
     whole = tmp_path / "whole"
     with kafkalog.open_log(whole, "t-0", config={"internal.segment.bytes": "300"}) as log:
         for n in range(4):
@@ -185,7 +185,7 @@ def damaged_log(root: Path, change: str) -> tuple[Path, int]:
     elif change == "a missing index":
         data[-1] ^= 1
         logs[2].with_suffix(".index").unlink()
-        lost = 2  # what is cut to rebuild an index takes no later segment with it
+        lost = 2  # a truncation that rebuilds an index deletes no later segment
     elif change == "another's batch":
         data[size + 7] = 0
         lost = 10

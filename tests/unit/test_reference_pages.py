@@ -18,7 +18,7 @@ from kafkalog.metrics import MetricName, MetricsRegistry
 from kafkalog.metrics.prometheus import prometheus_name
 from tests.pages.page import DOCS, ROOT
 
-METRIC = re.compile(r"^\| `([\w.]+):type=(\w+),name=([\w-]+)`<br>`(\w+)` \|", re.M)
+METRIC = re.compile(r"^`([\w.]+):type=(\w+),name=([\w-]+)`\n`(\w+)`\n:   \S.* Unit: \S", re.M)
 
 
 def test_every_metric_is_on_its_page(tmp_path: Path) -> None:

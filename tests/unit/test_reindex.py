@@ -1,4 +1,4 @@
-"""reindex: every wrong entry is told, and what is rebuilt is what the engine had written."""
+"""reindex: every wrong entry is reported, and a rebuilt index equals the one that the engine had written."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Aiven's layout, both directions, beside what its own classes wrote; and what damaged or hostile objects do.
+"""Aiven's layout, both directions, compared with the output of its own classes; also damaged and hostile objects.
 
 The objects below `tests/golden/tiered/aiven` were recorded by the plugin's own classes: KafkaRemoteStorageManager of
-tiered-storage-for-apache-kafka 1.2.0-SNAPSHOT (commit 8fb1581, 4 May 2026), compiled as they are beside Kafka's 3.8
-storage API, with FileSystemStorage, `chunk.size=5000`, `key.prefix=pre/` and all custom metadata fields.  It copied
-`segment/*` (a log of kafkalog's with two transactions, one aborted; the transaction index is made up) four times: as it
-is, with `compression.enabled`, with `encryption.enabled` (by the key pair `key1` beside it, made for this), and both.
-`facts.json` has the metadata that it was given, and the custom metadata that each copy returned.
+tiered-storage-for-apache-kafka 1.2.0-SNAPSHOT (commit 8fb1581, 4 May 2026), compiled unchanged with Kafka's 3.8 storage
+API.  The settings were FileSystemStorage, `chunk.size=5000`, `key.prefix=pre/` and all custom metadata fields.
+
+The plugin copied `segment/*` (a log of kafkalog's with two transactions, one aborted; the transaction index is made up)
+four times: plain, with `compression.enabled`, with `encryption.enabled`, and with both.  The key pair `key1` next to it
+was created for this.  `facts.json` has the metadata that the plugin got, and the custom metadata that each copy
+returned.
 """
 
 from __future__ import annotations
@@ -587,7 +589,7 @@ def test_a_chunk_that_would_fill_the_memory(bucket: Callable[[str], Path], monke
 
 
 def test_a_plain_log_is_asked_for_in_small_parts(bucket: Callable[[str], Path]) -> None:
-    """Whatever its chunks: any range of it can be had."""
+    """Any range of a plain log can be requested, whatever its chunks."""
     root = bucket("plain")
     for name in ("originalChunkSize", "transformedChunkSize", "originalFileSize", "finalTransformedChunkSize"):
         changed(root, ("chunkIndex", name), 1 << 30)

@@ -1,4 +1,4 @@
-"""Files of the remote tier read in chunks: every range, fetched once, ahead of who reads on, in bounded memory."""
+"""Files of the remote tier read in chunks: every range, fetched once, ahead of a sequential read, in bounded memory."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_who_comes_from_the_log_before_goes_on_as_he_did(storage: LogStorage) ->
     file_of(storage, chunks).pread(10, 0)  # another reader, who comes from nowhere
     file_of(storage, chunks).pread(10, 0)
     assert len(storage.fetched) == 4
-    for number in range(2 * BEGUN_MAX):  # of readers who never came
+    for number in range(2 * BEGUN_MAX):  # readers who never came
         chunks.begin(f"{number}", 1)
     assert [chunks.begun(f"{number}") for number in (0, BEGUN_MAX - 1, BEGUN_MAX)] == [0, 0, 1]
     chunks.close()
@@ -205,7 +205,7 @@ def test_the_next_log_is_there_when_its_reader_comes(tmp_path: Path) -> None:
     following = files.metadata_of(f"{folder}/{second}")
     assert following is not None
     count = -(-following.segment_size_in_bytes // 300)
-    until(lambda: len(files.chunks._kept) == 2 * count)  # what follows is short: all of it
+    until(lambda: len(files.chunks._kept) == 2 * count)  # the following segment is short: all of it
     requests, index = files.chunks.requests, files.indexes.get(following, IndexType.OFFSET)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(files.storage), "fetch_index", None)

@@ -1,4 +1,4 @@
-"""Indexes of remote segments: fetched once, kept across restarts in bounded bytes, and never believed when damaged."""
+"""Indexes of remote segments: fetched once, kept across restarts in bounded bytes, and never used if damaged."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_damaged_index_in_the_remote_tier_is_refused(
 
 @pytest.mark.parametrize("data", [bytes(68), TRANSACTIONS[34:] + TRANSACTIONS[:34], TRANSACTIONS])
 def test_transactions_of_another_segment_are_refused(data: bytes, storage: LogStorage, tmp_path: Path) -> None:
-    """What the index says hides records, and nothing else tells."""
+    """Wrong entries of the index would hide records, and nothing else would notice it."""
     storage.indexes[IndexType.TRANSACTION] = data
     for start, end in ((3, 9), (0, 4)):
         with pytest.raises(CorruptIndexException, match="transactions"):
@@ -155,7 +155,7 @@ def test_a_damaged_file_is_fetched_anew(
         "emptied": b"",
         "longer": good + b"\0",
         "zeros": bytes(len(good)),
-        "flipped": good[:9] + bytes([good[9] ^ 1]) + good[10:],  # of a transaction index the producer's id
+        "flipped": good[:9] + bytes([good[9] ^ 1]) + good[10:],  # the producer's id in a transaction index
     }
     if damage in data:
         path.write_bytes(data[damage])

@@ -1,4 +1,4 @@
-"""Keys of encrypted segments: pairs of RSA keys, the data key that a manifest keeps, and bytes that are others."""
+"""Keys of encrypted segments: pairs of RSA keys, the data key in a manifest, and bytes of something else."""
 
 from __future__ import annotations
 

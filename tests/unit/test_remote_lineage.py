@@ -1,4 +1,4 @@
-"""Which remote segments a log's leader epochs lead to, where several have an offset."""
+"""The remote segments to which a log's leader epochs lead, if several segments have an offset."""
 
 from __future__ import annotations
 

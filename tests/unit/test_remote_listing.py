@@ -1,4 +1,4 @@
-"""A long listing of a bucket: S3's page by page, and begun anew after a failure."""
+"""A long listing of a bucket: S3's page by page, and restarted after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place where objects lie: tried again, whole or not at all, in time and at a rate, clear about what failed."""
+"""The storage of objects: retries, whole objects or none, timeouts and rates, and clear errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TEN = b"0123456789"
 
 @pytest.fixture(params=["file", "file root", "memory", "memory root", "double"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
-    """An empty place of each kind.  That of "memory root" is all of memory: whoever lists it names a folder."""
+    """An empty place of each kind.  "memory root" is all of memory: a listing names a directory."""
     if request.param == "double":
         return FaultyObjects().objects()
     url = {
@@ -380,7 +380,7 @@ def test_a_bucket_that_is_not_there(fs: FaultyObjects) -> None:
     place.put("a", lambda: [TEN])
     for request_name, do in REQUESTS.items():
         if request_name == "rm_file":
-            continue  # what is to go is not there
+            continue  # a missing object is no error when it is deleted
         fs.fail(request_name, FileNotFoundError("The specified bucket does not exist"))
         with pytest.raises(RemoteStorageException, match=r"the bucket '.*' does not exist.*create it") as caught:
             do(place)
@@ -756,7 +756,7 @@ def test_bytes_wait_for_those_before(sleeper: Sleeper) -> None:
     assert sleeper.slept == pytest.approx(0.5)
     limit.take(10, sleeper)
     assert sleeper.slept == pytest.approx(0.6)
-    sleeper.now += 60  # what was not used is not saved up
+    sleeper.now += 60  # unused allowance is not saved up
     limit.take(1000, sleeper)
     limit.take(1, sleeper)
     assert sleeper.slept == pytest.approx(10.6)

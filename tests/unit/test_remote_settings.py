@@ -1,4 +1,5 @@
-"""What RemoteStorage and RemoteLogManagerConfig take, and what they refuse before anything is opened."""
+"""The arguments that RemoteStorage and RemoteLogManagerConfig accept, and those that they refuse before they open
+anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the release before: each does what it did, and its DeprecationWarning says what to write."""
+"""Names of the release before: each works as before, and its DeprecationWarning names the replacement."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def old(text: str) -> Any:
 def test_a_name_that_moved(name: str) -> None:
     module, _, member = name.partition(".")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the module as a whole, which tells once
+        warnings.simplefilter("ignore")  # warnings of the module as a whole, given once
         found = importlib.import_module(f"kafkalog.toolbox.{module}")
     with old(f"kafkalog.toolbox.{name}"):
         assert getattr(found, member) is not None
@@ -198,7 +198,7 @@ def test_cat_to(log_dir: str, run: Run) -> None:
 
 
 def test_a_view_is_where_its_warning_says(view: PartitionView) -> None:
-    """What takes a view takes no Partition."""
+    """A function that accepts a view accepts no Partition."""
     with pytest.warns(DeprecationWarning, match=r"kafkalog\.engine\.log\.view\.PartitionView, which latest\(\) and "):
         assert kafkalog.PartitionView is PartitionView
     assert [it.record.value for it in history(view, b"k1")][-1] == b"value-9"

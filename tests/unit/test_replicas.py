@@ -1,4 +1,4 @@
-"""Which copy of a partition is read, how far, and when two contradict each other: decided by tables, without a file."""
+"""Which copy of a partition is read, how far, and when two copies contradict each other: tables, without a file."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class Model:
         self.isr, self.elr = {1, 2, 3}, set[int]()
         self.min_isr = draw.choice((1, 2, 3))
         self.promised: list[int] = []
-        self.reached: dict[int, int] = {}  # what the leader knows of its followers' ends
+        self.reached: dict[int, int] = {}  # the followers' ends as the leader knows them
 
     def step(self) -> None:
         self.draw.choice(

@@ -1,4 +1,4 @@
-"""The table of topics that `explain` and `retain` end with: the same sums as their partitions, and the same moments."""
+"""The table of topics at the end of `explain` and `retain`: the same sums as their partitions, and the same times."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fill(root: Path, name: str, ages_ms: list[int], now_ms: int) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, now_ms: int) -> Path:
-    """Of orders-0 all that is closed is old, of orders-1 one segment; of bills-0 nothing is, but it will be."""
+    """In orders-0 all closed segments are old, in orders-1 one is; in bills-0 none is yet."""
     root = tmp_path / "logs"
     fill(root, "orders-0", [9 * DAY_MS, 8 * DAY_MS, 7 * DAY_MS, 6 * DAY_MS, DAY_MS], now_ms)
     fill(root, "orders-1", [9 * DAY_MS, 8 * DAY_MS, 4 * DAY_MS, 3 * DAY_MS, DAY_MS], now_ms)
@@ -59,7 +59,7 @@ def told(run: Run, *argv: object) -> tuple[list[dict[str, Any]], list[dict[str, 
 
 def test_explain_sums_its_segments(run: Run, root: Path, now_ms: int) -> None:
     topics, others = told(run, "explain", root, *BY_TIME)
-    assert [each["topic"] for each in topics] == ["orders", "bills"]  # what loses most first
+    assert [each["topic"] for each in topics] == ["orders", "bills"]  # the topic that loses most comes first
     for topic in topics:
         mine = [each for each in others if each["topic"] == topic["topic"]]
         segments = [each for each in mine if each["kind"] == "segment"]

@@ -1,4 +1,4 @@
-"""`explain` tells what retention does: the same rule, so the same segments, and the same moments."""
+"""`explain` reports what retention will do: it uses the same rule, so it names the same segments and times."""
 
 from __future__ import annotations
 

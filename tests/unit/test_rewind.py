@@ -1,4 +1,4 @@
-"""`StoreReader.rewind`: back to what was committed, or to where the reader began."""
+"""`StoreReader.rewind`: back to the committed position, or to the reader's start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is promised can be told from a path alone: public modules say what they list, and name nothing private.
+"""A path alone says what is stable: public modules list their names, and show nothing private.
 
-The rings: what users import; Kafka's own classes in `kafkalog.engine`, which follow Kafka's versions; and private
-names, with an underscore.
+The rings are: names that users import; Kafka's own classes in `kafkalog.engine`, which follow Kafka's versions; and
+private names, with an underscore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOCUMENTS = [
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "internals"),
 ]
 PRIVATE = re.compile(r"kafkalog[./]_\w+|\b_(?:face|native|limits)\b")
-PACKAGES = ("spark", "toolbox")  # what they list are modules
+PACKAGES = ("spark", "toolbox")  # their public names are modules
 
 
 def stable() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What frees room works on a full disk: the oldest segments that are to go make the room for the log's opening."""
+"""Operations that free space work on a full disk: deleting the oldest segments makes room for the log's opening."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Lists of records are encoded natively where their records are of the usual kind: with the bytes and the errors of the
-plain way, which everything else goes."""
+"""Lists of usual records are encoded natively, with the bytes and the errors of the plain Python way.
+
+Other records go the plain way.
+"""
 
 from __future__ import annotations
 
@@ -86,10 +88,10 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 
 def outcome(place: Path, rows: Any, config: dict[str, str], way: str, native: bool) -> tuple[Any, bytes]:
-    """What was answered, or refused in which words, and the log's bytes."""
+    """The answer, or the error's words, and the log's bytes."""
     before = batch_maker.NATIVE_ROWS
     batch_maker.NATIVE_ROWS = native
-    codec = "lz4" if config.get("compression.type") == "gzip" else None  # what a producer sends is not what is kept
+    codec = "lz4" if config.get("compression.type") == "gzip" else None  # the log's codec differs from the producer's
     try:
         with kafkalog.open_log(
             place, "t-0", config=config, compression=codec, clock=ManualClock(NOW_MS), files=FILES

@@ -1,4 +1,4 @@
-"""Bytes to and from S3 as they go: moto's, in a process of its own."""
+"""Bytes streamed to and from S3: moto's server, in a separate process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kafkalog.errors import (
 )
 
 MIB = 1 << 20
-LEAST_PART = 5 * MIB  # of S3
+LEAST_PART = 5 * MIB  # for S3
 SIZE = 2 * LEAST_PART + 12_345
 ONCE = Retries(1)
 

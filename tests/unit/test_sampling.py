@@ -1,4 +1,4 @@
-"""The samples of the long lanes: spread over the whole, the same for one seed, others for another."""
+"""The samples of the long tests: spread over the whole, the same for one seed, different for another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_of_many_visits_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) 
 def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(seed: int) -> tuple[list[int], float]:
         monkeypatch.setattr(sampling, "SEED", seed)
-        random.seed()  # what others draw meanwhile
+        random.seed()  # other draws in between
         return sampled(range(10_000), 20), draw("a lane").random()
 
     days = [of(seed) for seed in range(20261101, 20261131)]
@@ -51,7 +51,7 @@ def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_each_folder_some_files_are_run_each_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """About as much as there is time for, and in the long run all of them."""
+    """About as much as there is time for, and all of them over many days."""
     seconds = {f"tests/{folder}/test_{number}.py": 5 * number for folder in ("a", "b") for number in range(1, 9)}
     seconds["tests/c/test_alone.py"] = 100
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""The scan that reads ahead gives what the plain one gives, and its thread is gone whatever happens on the way."""
+"""The scan that reads ahead gives the same result as the plain one, and its thread always ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The one door to the disk: outside `files/` nobody asks the system about a path or opens one.
+"""The one module for disk access: outside `files/` no code asks the system about a path or opens one.
 
-What goes past that door is seen by no recording, faulty or overlaid disk: a dry run then looks at the real one.
-Walks every .py and .pyx under kafkalog/, and pyspark_kafkalog.py.
+Calls that bypass it are not seen by a recording, faulty or overlaid disk: a dry run then works on the real one.  The
+test walks every .py and .pyx under kafkalog/, and pyspark_kafkalog.py.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def uses(path: Path) -> set[str]:
 
 
 def uses_in(text: str) -> set[str]:
-    """What Python takes of `os`, without the `os.`; `open` and modules that know paths under their own names."""
+    """The uses of `os`, without the `os.`; `open` and modules that know paths under their names."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute) and dotted(node).startswith("os."):

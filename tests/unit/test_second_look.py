@@ -1,4 +1,4 @@
-"""Commands beside somebody who writes: what passes is no damage, what stays is, and who never rests is named."""
+"""Commands next to a writer: a passing change is no damage, a lasting one is, and a file that never rests is named."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_partition_that_goes_is_no_damage(tmp_path: Path, door: Callable[[Path
 
 
 def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
-    """Whoever writes to the source has nothing to do with it."""
+    """A writer to the source is not the reason."""
     root = tmp_path / "logs"
     damaged(root)
 

@@ -1,4 +1,4 @@
-"""OffsetIndex, TimeIndex, TransactionIndex, LazyIndex: bytes, lookups, limits, life."""
+"""OffsetIndex, TimeIndex, TransactionIndex, LazyIndex: bytes, lookups, limits, lifetime."""
 
 from __future__ import annotations
 
@@ -300,8 +300,9 @@ def test_txn_index_bytes_and_search(tmp_path: Path) -> None:
 
 
 def test_txn_index_of_a_replica(tmp_path: Path) -> None:
-    """Of an append of several batches each entry says how far the log was stable behind the last of them: more than
-    there was behind its own marker, so that it ends no search."""
+    """After an append of several batches each entry has the last stable offset after the last of them.
+
+    This is higher than after the entry's own marker, so that the entry ends no search."""
     index = txns(tmp_path)
     aborted = [AbortedTxn(7, 50, 51, 90), AbortedTxn(7, 52, 60, 90)]
     for txn in aborted:
@@ -356,7 +357,7 @@ def test_lazy_index_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["made", "sized", "kept"])
 def test_lazy_index_interrupted(tmp_path: Path, step: str) -> None:
-    """What an interrupt left of a file that was being made has no entries."""
+    """The rest of a file whose creation was interrupted has no entries."""
     path = str(tmp_path / "a.index")
     lazy = LazyIndex(OffsetIndex, path, BASE, 80, OS_FILES)
     where = {
@@ -369,7 +370,7 @@ def test_lazy_index_interrupted(tmp_path: Path, step: str) -> None:
     assert (index.entries, index.length, index.is_full) == (0, 80, False)
     index.append(BASE + 1, 7)
     index.close()
-    assert LazyIndex(OffsetIndex, path, BASE, 80, OS_FILES).get().entries == 10  # what another left is as Kafka has it
+    assert LazyIndex(OffsetIndex, path, BASE, 80, OS_FILES).get().entries == 10  # another index left it as Kafka does
 
 
 def test_lazy_index_beside_a_renaming(tmp_path: Path) -> None:

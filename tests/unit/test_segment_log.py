@@ -369,7 +369,7 @@ def test_roll_time_is_of_the_first_batch(tmp_path: Path) -> None:
 
 
 def test_a_first_batch_that_is_cut_away_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a reader found, who holds no lock, is not kept for the batch that came instead."""
+    """A reader without the lock does not store what it found for the batch that came instead."""
     append(open_segment(tmp_path), batch(100, ts=50))
     segment = open_segment(tmp_path)
     first_batch = FileRecords.first_batch
@@ -483,7 +483,7 @@ def test_recover_replays_epochs_and_producers(tmp_path: Path) -> None:
 
 
 def producer_state(table: np.ndarray, chosen: list[int]) -> dict[int, tuple[list[int], list[tuple[int, int]]]]:
-    # What a producer keeps: its last five batches since its epoch changed, and each change of kind.
+    # A producer keeps its last five batches since its epoch changed, and each change of kind.
     kept: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
     for n in chosen:
         row = table[n]

@@ -1,4 +1,4 @@
-"""Reading a segment without believing its indexes: the follower of transactions, others' index files, the search."""
+"""Reads a segment without trusting its indexes: the follower of transactions, others' index files, the search."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_gap_is_believed_only_where_all_before_it_can_be_read(tmp_path: Path, 
     hurt[-1] ^= 1
     at = len(parts[0])
     reader = SegmentReader(written(tmp_path / "log", parts[0], hurt, parts[2]), BASE, 2**40, sum(map(len, parts)))
-    assert reader.find(103, hint) == at  # whoever reads it finds the damage
+    assert reader.find(103, hint) == at  # its reader finds the damage
     for offset in (107, 200):
         with pytest.raises(CorruptRecordException, match="a bad CRC") as caught:
             reader.find(offset, hint)

@@ -1,4 +1,4 @@
-"""One question, asked by every door: a window, keys, headers, patterns, conditions, damage."""
+"""One question for every way to read: a window, keys, headers, patterns, conditions, damage."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ def test_behind_damage_a_batch_whose_offset_lies(tmp_path: Path, claims: int) ->
 
 
 def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
-    """What they say of offsets and times does not make an older record the last one."""
+    """A condition on offsets or times does not make an older record the last one."""
     with kafkalog.open(tmp_path) as store:
         topic = store.create_topic("orders")
         topic.append(b"old", key=b"a")
@@ -598,7 +598,7 @@ def test_one_deep_value_in_the_sample(tmp_path: Path, levels: int) -> None:
 
 
 def test_a_long_name_is_expected_as_itself(tmp_path: Path) -> None:
-    """What stands for a name that is too long to be remembered is no byte that a value may begin with."""
+    """The placeholder for a name that is too long to be remembered is no byte that a value may begin with."""
     name = b"n" * 60
     with kafkalog.open(tmp_path) as store:
         topic = store.create_topic("orders")
@@ -644,7 +644,7 @@ with kafkalog.open_log(sys.argv[1], "t-0", read_only=True) as log:
 
 
 def test_a_row_of_a_read_holds_a_row_of_memory(tmp_path: Path) -> None:
-    """What the read had set aside, for all records of the log, is there for the next."""
+    """The memory that a read reserved, for all records of the log, is free for the next one."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         for first in range(0, 10_000, 100):
             log.append_many([(bytes(180), b"k%d" % n) for n in range(first, first + 100)])

@@ -1,7 +1,7 @@
-"""A full disk, or no free descriptor, in the middle of a change of topics or of a move: what was refused has not
-happened, what has happened stays, and nothing of either comes back later.
+"""A full disk, or no free descriptor, in the middle of a change of topics or of a move.
 
-`FaultyFiles` refuse one step; then there is space, or a descriptor, again.
+A refused step has not happened, a finished one stays, and nothing of either comes back later.  `FaultyFiles` refuse one
+step; then there is space, or a descriptor, again.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def test_indexes_are_all_replaced_or_none(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_finds_no_space_leaves_no_file(tmp_path: Path) -> None:
-    """`verify` would name the half of one for ever, and nothing mends it."""
+    """Otherwise `verify` would name half a snapshot forever, and nothing repairs it."""
     path = str(tmp_path / f"{5:020d}.snapshot")
     for kind in ("create", "write"):
         files = FaultyFiles(UnsyncedFiles(), Fault(0, errno.ENOSPC, kinds={kind}))

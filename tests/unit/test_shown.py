@@ -1,4 +1,4 @@
-"""What a REPL and a notebook show: one short line, a small table, no markup of a record, and no error."""
+"""A REPL and a notebook show one short line, a small table, no markup from a record, and no error."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def page(thing: Any) -> str:
         (b"x" * 1_000_000, "'" + "x" * 60 + "...' (1,000,000 bytes)"),
         ("€".encode() * 61, "'" + "€" * 60 + "...' (183 bytes)"),
         (b"\xe2\x82", r"b'\xe2\x82'"),  # cut in the middle of a character
-        ("\u202eevil".encode(), r"'\u202eevil'"),  # what turns the line around
+        ("\u202eevil".encode(), r"'\u202eevil'"),  # reverses the direction of the line
         (b"\xff" * 100, "b'" + r"\xff" * 15 + "...' (100 bytes)"),
         (5, "5"),
         ("text", "'text'"),
@@ -197,7 +197,7 @@ def test_of_what_is_closed_deleted_and_forked(world: dict[str, Any]) -> None:
         assert "closed" in shown(world[name]), name
     for each in world.values():
         repr(each)
-    assert "1,000,000 bytes" in page(world["records"])  # what was read stays
+    assert "1,000,000 bytes" in page(world["records"])  # the read records stay
 
 
 def test_in_a_forked_child(world: dict[str, Any]) -> None:

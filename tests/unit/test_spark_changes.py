@@ -1,4 +1,4 @@
-"""Option changes of Spark's source beside a dict: planned and read as tasks do, without a JVM."""
+"""Option changes of Spark's source compared with a dict: planned and read as tasks do, without a JVM."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def some(count: int, seed: int, keys: int = 40, keyless: float = 0.05) -> Record
 
 
 def expected(records: Records, start: int, end: int, unknown: str = "insert") -> list[dict[str, Any]]:
-    """What the option promises, of a log that has all of its records."""
+    """The rows that the option promises for a log with all of its records."""
     last: dict[bytes, int] = {}
     before: dict[bytes, int] = {}
     for offset, (key, _) in enumerate(records[:end]):
@@ -156,7 +156,7 @@ def test_what_is_known_of_a_compacted_log(tmp_path: Path) -> None:
     found = rows(tmp_path, **between(300, 650))
     assert found == expected(all_records, 300, 650, unknown="upsert")
     assert "upsert" in {row["changeType"] for row in found}
-    # Of the whole log nothing lies before it.
+    # Nothing precedes the whole log.
     assert {row["changeType"] for row in rows(tmp_path)} <= {"insert", "delete"}
 
 

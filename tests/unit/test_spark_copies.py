@@ -1,4 +1,4 @@
-"""The planner on the disks of several brokers: made directories, read as tasks read them, without a JVM."""
+"""The planner on the disks of several brokers: generated directories, read as tasks read them, without a JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def options(*paths: Path, streaming: bool = False, **more: str) -> Any:
 
 
 def rows(*paths: Path, columns: Sequence[str] = ("offset",), **more: str) -> list[Any]:
-    """What Spark would get: of one column its values, else tuples."""
+    """Spark's rows: for one column its values, otherwise tuples."""
     given = options(*paths, **more)
     found: list[Any] = []
     for work in plan(given):
@@ -44,7 +44,7 @@ def rows(*paths: Path, columns: Sequence[str] = ("offset",), **more: str) -> lis
 
 @pytest.fixture
 def disks(tmp_path: Path) -> list[Path]:
-    """Of three brokers."""
+    """The disks of three brokers."""
     return [broker(tmp_path, node) for node in (1, 2, 3)]
 
 
@@ -410,7 +410,7 @@ def test_a_stream_goes_on_over_a_change_of_leaders(disks: list[Path]) -> None:
 
 
 def test_a_stream_begins_anew_with_a_topic_that_was_made_again(disks: list[Path]) -> None:
-    """What was handed out of the old topic says nothing of the new one's high watermark."""
+    """Offsets returned for the old topic say nothing about the new one's high watermark."""
     for disk in disks[:2]:
         copy(disk, PLAIN, 30, rests=False)
     followed = FollowedPartitions(options(*disks[:2], streaming=True, failOnDataLoss="false"))
@@ -438,7 +438,7 @@ def test_copies_of_a_topic_that_was_made_again_are_compared(disks: list[Path]) -
 
 @pytest.mark.parametrize("is_planned", [False, True])
 def test_a_topic_that_is_made_again_with_more_replicas(disks: list[Path], is_planned: bool) -> None:
-    """What was read of the old one, whose only replica needed no high watermark, says nothing of the new one."""
+    """Offsets read from the old topic, whose only replica needed no high watermark, say nothing about the new one."""
     copy(disks[0], PLAIN, 40)
     metadata(disks[0], partition(replicas=(1,), isr=(1,)))
     followed = FollowedPartitions(options(disks[0], streaming=True, failOnDataLoss="false"))

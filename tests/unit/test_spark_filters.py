@@ -1,4 +1,4 @@
-"""Filters of Spark's as bounds: what is accepted is exact, everything else stays with Spark."""
+"""Spark's filters as bounds: an accepted filter is exact, every other one stays with Spark."""
 
 from __future__ import annotations
 

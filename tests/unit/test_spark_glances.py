@@ -1,5 +1,4 @@
-"""What a stream's trigger sees by a glance at all partitions: nothing that has changed is missed, and nothing else is
-looked at."""
+"""A stream's trigger checks all partitions at a glance: it misses no change, and it reads nothing else."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def newest(folder: Path) -> Path:
 
 
 def rest() -> None:
-    """What is new is not believed: now it was written a while ago."""
+    """Waits until a change is old enough to be trusted: a recent one is not."""
     time.sleep((RESTS_MS + 10) / 1000)
 
 
@@ -339,7 +338,7 @@ def test_what_a_plan_has_refreshed_is_no_longer_as_it_was(looks: Looks) -> None:
 
 
 def changes(root: Path, rng: random.Random) -> list[Callable[[Path], object]]:
-    """What may become of a partition's folder.  Batches are written by hand: no engine opens what was cut."""
+    """Changes of a partition's directory.  Batches are written by hand: no engine opens a truncated log."""
 
     def end_of(folder: Path) -> int:
         with PartitionView(root, folder.name) as view:

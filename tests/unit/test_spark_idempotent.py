@@ -1,4 +1,4 @@
-"""txnAppId, txnVersion and keepTimestamps without a JVM: what is parsed, remembered, passed over and refused."""
+"""txnAppId, txnVersion and keepTimestamps without a JVM: parsed, remembered, skipped and refused writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of java.util.regex without a JVM; beside Java itself they are in tests/spark/test_java_patterns.py."""
+"""Patterns of java.util.regex without a JVM; tests/spark/test_java_patterns.py compares them with Java itself."""
 
 from __future__ import annotations
 

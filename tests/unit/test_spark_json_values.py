@@ -33,7 +33,7 @@ TYPE = pa.struct(
     ]
 )
 NOTHING = (None,) * len(FIELDS)
-# What Spark 4.3 answered.
+# Spark 4.3's answers.
 ROWS: list[tuple[bytes, Any, bool]] = [
     (b'{"i":1,"s":"a","d":2,"o":{"x":3,"y":"b"},"a":[4,null]}', ("a", 1, 2.0, (3, "b"), [4, None]), False),
     (b'{"i":1.0,"d":"x","o":[],"a":7}', NOTHING, False),

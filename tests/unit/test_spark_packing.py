@@ -1,4 +1,4 @@
-"""Ranges become tasks: few for many small partitions, as many as asked for, and the same rows in the same order."""
+"""Ranges become tasks: few for many small partitions, as many as requested, and the same rows in the same order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the Spark source's options say of remote tiers, in folders of this machine: which path is one, and what is told
-of a path that is not as it should be."""
+"""The Spark source's options about remote tiers, in directories of this machine: which path is one, and the messages
+about a wrong path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of what a plan reads, in the process that plans; bytes that a stream is behind."""
+"""The line that reports what a plan reads, in the planning process; the bytes by which a stream lags."""
 
 from __future__ import annotations
 

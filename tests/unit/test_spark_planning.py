@@ -1,4 +1,4 @@
-"""What planning and reading touch: files come through one seam, and no more of them than a plan needs."""
+"""The files that planning and reading use: they are opened through one module, and only those that a plan needs."""
 
 from __future__ import annotations
 

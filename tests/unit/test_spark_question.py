@@ -1,4 +1,4 @@
-"""Options of Spark's source that choose records by what is in them: parsed, and applied by tasks, without a JVM."""
+"""Options of Spark's source that choose records by their content: parsed, and applied by tasks, without a JVM."""
 
 from __future__ import annotations
 

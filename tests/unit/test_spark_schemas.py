@@ -1,4 +1,4 @@
-"""Schemas for from_registry: maps, folders, a registry; Avro's references, JSON's types, Protobuf's indexes."""
+"""Schemas for from_registry: maps, directories, a registry; Avro's references, JSON's types, Protobuf's indexes."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_registry_that_refuses_or_fails(registry: Running, address: str) -> No
         RemoteStorageException, match=r"answers without the text of schema 9.*the address may not be a Schema Registry"
     ):
         load_schemas(f"{address}/odd", "avro", ids=[9])
-    # Whoever it redirects to does not get the credentials.
+    # The target of a redirect does not get the credentials.
     with pytest.raises(RemoteStorageException, match="refuses access: 401"):
         load_schemas(f"{address}/moved", "avro", ids=[9])
     sent, redirected = registry.requests()[-2:]

@@ -1,4 +1,4 @@
-"""Options of a catalog's table: which of its properties are kept, and what a statement's own options replace."""
+"""Options of a catalog's table: the properties that are kept, and those that a statement's options replace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog.spark import tables
 
 @dataclass
 class Field:
-    """What tables look at of a pyspark StructField."""
+    """The attributes of a pyspark StructField that tables use."""
 
     name: str
     metadata: dict[str, Any] = field(default_factory=dict)

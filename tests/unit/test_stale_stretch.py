@@ -1,5 +1,7 @@
-"""A reader of committed records in the middle of a stretch whose file is not its segment's any more: compaction has put
-another one in its place, which has neither the records of aborted transactions nor a word about them."""
+"""A reader of committed records in the middle of a stretch whose file compaction has replaced.
+
+The new file has neither the records of aborted transactions nor any information about them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Scene:
         return log
 
     def roll(self) -> None:
-        """Whatever was written can be compacted, and the markers of what went with the last pass can go."""
+        """Lets a pass compact all records so far, and remove the markers of the last pass."""
         time.sleep(0.01)
         self.log.roll()
         self.topic.append(b"last", key=b"last")

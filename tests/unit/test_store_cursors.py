@@ -1,4 +1,4 @@
-"""Cursors: kept as Kafka's groups, in the data or in a directory of their own."""
+"""Cursors: kept as Kafka's groups, in the data directory or in a separate one."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_no_cursor_is_beyond_the_end_beside_which_it_is_listed(tmp_path: Path, m
 
 
 def test_members_of_a_dead_broker_give_way(tmp_path: Path) -> None:
-    """What a broker's consumer left: its group has members, whom nobody serves."""
+    """A broker's consumer left a group with members, which nobody serves."""
     from kafkalog.engine.coordinator.groups import GroupType
     from kafkalog.engine.format.group_records import GroupKey, GroupMember, GroupMetadata, encode_group_metadata
 
@@ -243,7 +243,7 @@ def test_cursors_of_a_process_that_only_reads(tmp_path: Path) -> None:
             reader = view.reader("billing", partitions=["t-0"])
             assert len(list(reader)) == 7
             assert reader.commit() == {T0: 10}
-            # what it has not moved is where the other process left it
+            # a partition that it has not moved stays where the other process left it
             assert view.reader("billing", topics=["t"], shared=True).positions() == {T0: 10, T1: 4}
             assert {each: row.offset for each, row in view.committed("billing").items()} == {T0: 10, T1: 4}
         assert store.committed("billing")[T0].offset == 3
@@ -263,7 +263,7 @@ def test_kafkas_own_topics_are_read_and_not_listed(tmp_path: Path, read_only: bo
                 reader.commit()
 
         commit("a")
-        commit("b")  # of another partition
+        commit("b")  # in another partition
         with store.transaction("x") as txn:
             txn.append("t", b"v")
         look = kafkalog.open(tmp_path / "data", read_only=True) if read_only else store
@@ -275,7 +275,7 @@ def test_kafkas_own_topics_are_read_and_not_listed(tmp_path: Path, read_only: bo
             assert seen == {"__consumer_offsets", "__transaction_state", "t"}
         with look.reader(topics=["__consumer_offsets"]) as reader:
             assert len(reader.poll(100)) == 2
-            commit("c")  # of a third one
+            commit("c")  # in a third one
             assert [each.topic for each in reader.poll(100, timeout_ms=10_000)] == ["__consumer_offsets"]
         with (
             pytest.raises(UnknownTopicOrPartitionException, match="__consumer_offsets-0 was not created yet"),

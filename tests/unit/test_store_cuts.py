@@ -1,4 +1,4 @@
-"""A store that is opened over damage: it says what its recovery cuts, or cuts nothing."""
+"""A store that is opened over damage: it says what its recovery truncates, or truncates nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers and cursors of topics that go away, are made anew, or cannot be read: each is told, and the others go on."""
+"""Readers and cursors of topics that are deleted, recreated or unreadable: each is reported, the others continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that is opened again in the same process: a second handle, what ends with one, and what is refused."""
+"""A store that is opened again in the same process: a second handle, the end of one handle, and refusals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_was_made_through_a_handle_ends_with_it(tmp_path: Path) -> None:
         txn.append("t", b"never seen")
         future = producer.send("t", b"sent")
         handle.close()
-        assert future.result().offset == 1  # what is in a producer is sent first
+        assert future.result().offset == 1  # a producer's records are sent first
         assert producer.closed
         assert reader.closed
         assert partition.closed

@@ -1,4 +1,4 @@
-"""A store and a manager that load each log when it is first asked for: what waits is there, and stays as it is."""
+"""A store and a manager that load each log at its first use: logs not yet loaded exist, and stay as they are."""
 
 from __future__ import annotations
 

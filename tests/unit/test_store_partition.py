@@ -1,4 +1,4 @@
-"""A store's partition as users hold it: `topic.partition(n)` has what `open_log` gives, in either kind of store."""
+"""A store's partition as users hold it: `topic.partition(n)` works as `open_log`'s, in either kind of store."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_every_way_to_append(store: kafkalog.Store, orders: Partition) -> None:
 
 
 def look(partition: Partition) -> dict[str, Any]:
-    """What each way to read says."""
+    """The answer of each way to read."""
     pytest.importorskip("pyarrow")
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -1,4 +1,4 @@
-"""`Store.reader`: several partitions in turns, what counts as handed out, filters, logs that change meanwhile."""
+"""`Store.reader`: several partitions round-robin, returned records and positions, filters, logs that change."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ def test_a_deleted_topic_is_told_once(store: kafkalog.Store) -> None:
     with pytest.raises(UnknownTopicOrPartitionException):
         list(held)
     assert values(held) == [b"u"]
-    filled(store)  # of the same name: another topic
+    filled(store)  # with the same name: another topic
     assert values(reader) == []
 
 
@@ -722,7 +722,7 @@ def test_a_deletion_is_told_once_behind_the_records_that_poll_has(
                     found += sum(record.topic == "gone" for record in got)
                     there += sum(record.topic == "other" for record in got)
             assert 3 <= found <= 20
-            assert 1 <= told <= 3  # of the topic, or of each of its partitions
+            assert 1 <= told <= 3  # for the topic, or for each of its partitions
             assert there == (3 if others else 0)
             if others:
                 assert [str(each) for each in reader.assignment] == ["other-0"]

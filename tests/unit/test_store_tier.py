@@ -1,4 +1,4 @@
-"""A store with a remote tier: what it copies, reads, refuses, and goes on with."""
+"""A store with a remote tier: its copies, reads and refusals, and how it continues."""
 
 from __future__ import annotations
 
@@ -381,8 +381,9 @@ def test_a_walk_to_the_nearest_folder_ends(path: str) -> None:
 
 @pytest.mark.parametrize("left", ["1\n0 40\n", "0\n"])
 def test_leader_epochs_that_lack_the_beginning(tmp_path: Path, left: str) -> None:
-    """A crash lost the checkpoint of the log's start, and not the leader epochs, which begin where records were deleted
-    up to; or their file was lost.  What they lack is in the batches."""
+    """A crash lost the checkpoint of the log's start, but not the leader epochs, or their file was lost.
+
+    The epochs begin after the deleted records; the batches have the missing ones."""
     with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", maintenance=False) as store:
         orders = store.create_topic("orders", 1, config=SETTINGS)
         for number in range(RECORDS):

@@ -1,4 +1,4 @@
-"""The events of remote segments in a store: such as cannot be read, such as did not become durable, and their locks."""
+"""The events of remote segments in a store: unreadable ones, ones that did not become durable, and their locks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def partition_of(store: kafkalog.Store, topic: str = "orders") -> TopicIdPartiti
 
 
 def strange_events() -> Iterator[tuple[str, Callable[[RemoteLogSegmentMetadata], list[bytes]]]]:
-    """What is written, given a segment that there is: the last one of these cannot be read."""
+    """The events to write, given a segment that exists: the last one of these cannot be read."""
 
     def renamed(known: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> RemoteLogSegmentMetadata:
         return known._replace(

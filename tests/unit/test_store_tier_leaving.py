@@ -1,4 +1,4 @@
-"""Topics that leave the remote tier, or are deleted there: what goes, when, and what a topic that comes back keeps."""
+"""Topics that leave the remote tier, or are deleted there: the deleted objects, their time, topics that come back."""
 
 from __future__ import annotations
 

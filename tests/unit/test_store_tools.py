@@ -1,4 +1,4 @@
-"""The command line on a store's directories: nothing is wrong with them, and what is said is what the store says."""
+"""The command line on a store's directories: it finds nothing wrong, and reports the same as the store."""
 
 from __future__ import annotations
 

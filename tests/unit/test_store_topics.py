@@ -1,4 +1,4 @@
-"""A store's topics: what makes, alters and deletes them, what others made, and what is said to who asks wrongly."""
+"""A store's topics: creation, changes and deletion, topics of other programs, and the errors for wrong requests."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ def test_a_topic_whose_deletion_was_cut_short_is_made_again(store: Store, monkey
 
 
 def test_a_creation_that_another_thread_finishes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an interrupt came out of is finished by whoever changes logs next, and may just be when it is taken back."""
+    """The next thread that changes logs finishes an interrupted creation, perhaps just while it is being undone."""
     put, take_back = LogRegistry.put, Catalog._take_back
     puts = iter(range(9))
     within = threading.Event()
@@ -518,7 +518,7 @@ def test_topics_of_open_log(tmp_path: Path) -> None:
         assert topic.append(b"more", partition=3).offset == 1
         with pytest.raises(KafkaStorageException, match=r"t-1 has no directory .*open the store with all directories"):
             topic.append(b"x", partition=1)
-        assert {topic.append(b"x" * STICKY_BYTES).partition for _ in range(40)} == {0, 3}  # what is there
+        assert {topic.append(b"x" * STICKY_BYTES).partition for _ in range(40)} == {0, 3}  # existing partitions
         store.alter_topic("n", {"retention.ms": "-1"})
         known = store.describe_topic("n")
         assert known.topic_id is not None
@@ -1124,7 +1124,7 @@ def test_without_maintenance_nothing_old_goes(tmp_path: Path) -> None:
     week_ms = 7 * 86_400_000
 
     def run_tasks(store: Store) -> None:
-        """What the scheduler runs, by its hand: the first turns and all that these schedule."""
+        """Runs the scheduler's tasks by hand: the first ones and all that these schedule."""
         scheduler = store.manager.scheduler
         assert isinstance(scheduler, ThreadScheduler)
         for task in scheduler.pending:
@@ -1311,7 +1311,7 @@ def test_an_append_that_meets_a_deletion_leaves_the_next_topic_alone(
 
 
 def test_a_creation_looks_at_no_other_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many topics: neither at their logs, nor for a name that metrics could not tell from the new one."""
+    """A creation reads no other topic: neither its logs, nor its name if metrics could not tell it from the new one."""
     with kafkalog.open([tmp_path / "a", tmp_path / "b"]) as store:
         for number in range(30):
             store.create_topic(f"topic_{number}")

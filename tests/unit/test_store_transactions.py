@@ -339,7 +339,7 @@ def test_only_offsets(store: Store) -> None:
 
 
 class FakeReader:
-    """What a reader shows to a transaction of its store."""
+    """The parts of a reader that a transaction of its store uses."""
 
     def __init__(self, store: Store, cursor: str | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         self._home = home_of(store)
@@ -434,7 +434,7 @@ def test_a_record_that_is_refused_leaves_the_transaction_as_it_was(store: Store)
 
 
 def test_half_of_an_append_is_no_transaction(store: Store) -> None:
-    """What was appended of many before one failed cannot be committed."""
+    """Records that an append of many wrote before one failed cannot be committed."""
     elsewhere = next(
         key for key in map(b"%d".__mod__, range(1, 100)) if partition_for_key(key, 4) != partition_for_key(b"0", 4)
     )
@@ -1045,7 +1045,7 @@ def test_a_directory_that_fails_inside(tmp_path: Path) -> None:
 
 
 def test_an_open_beside_a_directory_that_is_gone(tmp_path: Path) -> None:
-    """What cannot be ended now does not keep the store from opening; it is ended once the disk is back."""
+    """A transaction that cannot be ended now does not block the open; it is ended once the disk is back."""
     disks = [tmp_path / "one", tmp_path / "two"]
     with open_store(disks) as store:
         store.create_topic("a", 4)
@@ -1095,7 +1095,7 @@ def test_the_state_partition_is_not_made_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_every_failing_write(tmp_path: Path, durability: str) -> None:
-    """Whatever change of the disk fails in a transaction, after the next open it is ended one way everywhere."""
+    """If any change of the disk fails in a transaction, the next open ends it one way everywhere."""
 
     def prepare(path: Path, files: FaultyFiles) -> Store:
         store = open_store(path, durability=durability, files=files)

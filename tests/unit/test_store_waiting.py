@@ -1,4 +1,4 @@
-"""Readers that wait: woken by what comes, wherever it comes from, and by nothing else held for ever."""
+"""Waiting readers: new records wake them, wherever they come from, and nothing else is held forever."""
 
 from __future__ import annotations
 

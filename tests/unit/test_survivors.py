@@ -1,4 +1,4 @@
-"""The native loops of compaction beside a model that builds each batch anew by MemoryRecordsBuilder."""
+"""The native loops of compaction compared with a model that rebuilds each batch by MemoryRecordsBuilder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables on a terminal of any width, in a pipe, with and without colours; text of others never rules the terminal."""
+"""Tables on a terminal of any width, in a pipe, with and without colours; foreign text never controls the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Stream(io.StringIO):
-    """What a command writes to; a terminal where `watched`."""
+    """The output of a command; a terminal if `watched`."""
 
     def __init__(self, watched: bool) -> None:
         super().__init__()

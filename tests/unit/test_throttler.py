@@ -1,4 +1,4 @@
-"""Throttler: Kafka's rests to the millisecond, for one thread and for several."""
+"""Throttler: Kafka's pauses to the millisecond, for one thread and for several."""
 
 from __future__ import annotations
 

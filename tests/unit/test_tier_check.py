@@ -1,4 +1,4 @@
-"""What `verify` and `tier verify` find in the objects of a tier, also where the disk has the segment, too."""
+"""The findings of `verify` and `tier verify` in the objects of a tier, also if the disk has the segment, too."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_copy_in_the_tier_is_checked_beside_that_of_the_disk(
     assert {"flipped": "a bad CRC", "cut": "found 500 bytes", "gone": "the object does not exist"}[damage] in findings[
         0
     ]
-    # What both have is counted once.
+    # Records in both are counted once.
     assert summary == clean.lines[-1].replace("clean", counted(len(findings), "finding"))
     assert damage == "flipped" or len(findings) == 1
 
@@ -174,7 +174,7 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
         assert (folder / f"{path.name[:20]}.log").read_bytes() == path.read_bytes()
     assert run("salvage", str(target), str(tmp_path / "saved")).code == 1
     assert run("verify", str(tmp_path / "saved")).code == 0
-    alone = run("tier", "restore", str(tier), str(tmp_path / "alone"), "--yes")  # of objects alone
+    alone = run("tier", "restore", str(tier), str(tmp_path / "alone"), "--yes")  # from the objects alone
     assert (alone.code, "has 5 bytes, expected whole entries of 8; it is left out" in alone.out) == (1, True), alone.err
     damaged = run("cat", str(tier), "orders")
     assert "`kafkalog tier restore`" in damaged.err
@@ -274,8 +274,8 @@ def test_cut_indexes_of_aivens_layout_are_a_finding(run: Run, tmp_path: Path, mo
 def test_few_manifests_are_asked_for_a_list(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of many segments no plain log's whose size the metadata have (one is asked for what the layout is), and not those
-    of a long bucket."""
+    """If there are many segments, no manifest is read of a plain log whose size the metadata have (one is read for the
+    layout), and none of a long bucket."""
     asked: list[str] = []
     get = Objects.get
 

@@ -1,4 +1,4 @@
-"""A segment of a tier, one of whose small objects is damaged: it is told of by its name, and the others are read."""
+"""A segment of a tier with a damaged small object: it is reported by its name, and the other segments are read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ DAMAGES = {
 
 @pytest.fixture(params=[*DAMAGES])
 def manifests(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
-    """Those of a tier of old objects, the second and the last of which are damaged."""
+    """The manifests of a tier of old objects, the second and the last of which are damaged."""
     tiered(tmp_path / "store", RemoteStorage(tmp_path / "tier", layout="aiven"))
     found = sorted((tmp_path / "tier").rglob("*.rsm-manifest"))
     for each in (found[1], found[-1]):

@@ -1,4 +1,4 @@
-"""A segment of a tier that lost one of its objects: what is read of it, and that nobody deletes it."""
+"""A segment of a tier that lost one of its objects: the records that can be read, and that nothing deletes it."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_the_tier_follows_a_move(house: House, local: str) -> None:
 
 
 def test_readers_across_a_move(house: House, slow_moves: None) -> None:
-    """Those that were open before, and that open during a move, read on in the old place and the new one."""
+    """Readers that were open before or during a move continue in the old place and the new one."""
     house.make()
     house.copy()
     house.partition.delete_old_segments()
@@ -297,7 +297,7 @@ def test_the_tier_expires_during_a_move(house: House, slow_moves: None) -> None:
 
 @pytest.mark.parametrize("at", ["move", "end"])
 def test_a_copy_under_way_at_the_switch(house: House, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    """What the old log was copying is not truncated from the new one, and is in the tier once."""
+    """The copy that the old log had begun is not truncated from the new one, and is in the tier once."""
     house.make()
     storage = house.store.remote_log_manager.storage
     upload, refused = storage.copy_log_segment_data, list[object]()
@@ -441,7 +441,7 @@ def test_a_log_that_goes_with_its_disk_is_left_alone(tmp_path: Path, caplog: pyt
         assert others_log is not None
         others_log.roll()
         house.copy()
-        for log in store.manager.all_logs():  # those of the metadata, too
+        for log in store.manager.all_logs():  # also the log of the metadata
             store.manager.move(log.topic_partition, house.dirs[log.topic_partition == ORDERS])
         store.topic("others").append(b"last")
         house.append(30)

@@ -1,5 +1,7 @@
-"""A store is opened with its tier, and no other: wrong places, layouts, keys and addresses are refused before anything
-is copied or deleted; and what others delete meanwhile is copied again."""
+"""A store is opened with its tier, and no other: wrong places, layouts, keys and addresses are refused first.
+
+Nothing may be copied or deleted before that.  Objects that others delete meanwhile are copied again.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def test_an_empty_tier_is_read_with_its_directory(tmp_path: Path, run: Run, opti
 
 
 def test_an_empty_place_is_no_tier_of_others(places: tuple[Path, Path], tmp_path: Path) -> None:
-    """What the directory has there is missing, or it has nothing there."""
+    """The directory's objects are missing there, or it has none there."""
     with kafkalog.open(tmp_path / "plain") as store:
         store.create_topic("orders", 1)
     for directory in (places[0], tmp_path / "plain"):

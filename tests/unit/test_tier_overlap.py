@@ -1,4 +1,4 @@
-"""A tier to which two leaders copied, whose segments begin and end at other offsets: read, verified and restored."""
+"""A tier to which two leaders copied, with segments of different bounds: read, verified and restored."""
 
 from __future__ import annotations
 

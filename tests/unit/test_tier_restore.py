@@ -1,4 +1,4 @@
-"""Partitions of a tier brought back to a directory: pieces side by side, all synced, and nothing half done."""
+"""Partitions of a tier brought back to a directory: parallel pieces, all synced, and nothing half done."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_chunk_that_is_damaged_stops_its_segment_alone(
     starts = storage.manifest(found.listed()).chunks.starts
     (key,) = [key for key in found.objects if key.endswith(".log")]
     data = bytearray(storage.objects.get(key))
-    data[starts[chunk]] ^= 0x55  # of a nonce, or of what a compressed frame begins with
+    data[starts[chunk]] ^= 0x55  # in a nonce, or at the start of a compressed frame
     storage.objects.put(key, lambda: [bytes(data)])
     options = ["--key-pair", f"k:{':'.join(keys)}"] if variant == "encrypted" else []
     target = tmp_path / "target"

@@ -1,4 +1,4 @@
-"""An export that goes on behind damage in a remote tier, whichever form its logs have there."""
+"""An export that continues after damage in a remote tier, in each form of its logs there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exported(run: Run, url: str, target: Path, *options: str) -> tuple[int, list
 
 
 def offsets(log: Path, damaged: range) -> list[int]:
-    """Those of a log's batches that have a byte there; each batch has one record."""
+    """The offsets of a log's batches that have a byte there; each batch has one record."""
     with OS_FILES.open(str(log), writable=False) as file:
         tables = [piece.table for piece in LogScan(file, 0, file.size())]
     rows = [row for table in tables for row in table]

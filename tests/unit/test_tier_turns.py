@@ -1,4 +1,4 @@
-"""What several threads do to one tiered partition at once: it leaves the tier, comes back, moves; the store closes."""
+"""Several threads work on one tiered partition at once: it leaves the tier, comes back, moves; the store closes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class World:
         return begun
 
     def wait_for_note(self) -> None:
-        """Of the deletion."""
+        """Waits for the note of the deletion."""
         metadata = self.store.remote_log_manager.metadata
         (partition,), until = metadata.partitions(), time.monotonic() + 20
         while metadata.deletion_of(partition) is None:
@@ -131,7 +131,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_a_topic_comes_back_while_it_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the log knew to be copied goes with the copies."""
+    """The log forgets its copied offsets when the copies are deleted."""
     assert world.copy() > 2
     world.append(30)
     begun = world.leaving(monkeypatch)
@@ -384,7 +384,7 @@ def test_an_upload_that_begins_behind_the_note(world: World, monkeypatch: pytest
 
 
 def test_retention_and_a_topic_that_is_copied_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was chosen because the tier has it stays there."""
+    """Segments chosen for deletion because the tier has them stay in the tier."""
     world.copy()
     real = retention._deletable_segments
 

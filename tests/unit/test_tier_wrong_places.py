@@ -1,4 +1,4 @@
-"""A remote tier that was given wrongly is refused when it is opened: its layout, its address, its topics' ids."""
+"""A wrong remote tier is refused when it is opened: its layout, its address, its topics' ids."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_commands_on_a_tier_of_another_layout(run: Run, places: tuple[Path, Path
 
 
 def test_the_layout_is_found_by_who_may_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an object that is not there S3 tells him that it is forbidden."""
+    """For a missing object S3 answers such a client that access is forbidden."""
     tiered(tmp_path / "store", kafkalog.RemoteStorage(tmp_path / "tier", layout="aiven"))
     known = next(DirectoryMetadata([str(tmp_path / "store")]).copied())
     objects = Objects.at(str(tmp_path / "tier"))

@@ -1,4 +1,4 @@
-"""The range that a pass would clean: where it begins, what bounds it, what it weighs."""
+"""The range that a pass would clean: its start, its bounds, its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow streams that we hand out: errors of ours are one line in whatever reads them, others keep their traceback."""
+"""Arrow streams that kafkalog returns: its errors are one line in any consumer, other errors keep their traceback."""
 
 from __future__ import annotations
 

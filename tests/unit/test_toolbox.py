@@ -1,4 +1,4 @@
-"""Verify, salvage, reindex and recover: every flipped bit of a small log, and what comes out on the other side."""
+"""Verify, salvage, reindex and recover: every flipped bit of a small log, and the results."""
 
 from __future__ import annotations
 

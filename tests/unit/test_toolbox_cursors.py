@@ -1,4 +1,4 @@
-"""What is seen of cursors, and what becomes of them: each rule of kafka-consumer-groups, on a store's directories."""
+"""The view of cursors and their changes: each rule of kafka-consumer-groups, on a store's directories."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.unit.cursor_kit import NOW_MS, commit, leave_classic, leave_modern, o
 FIRST, SECOND = ORDERS = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
 GONE = TopicPartition("gone", 4)
 HOLDER = ProducerIdAndEpoch(77, 0)
-START, END = 3, 10  # of orders-0; orders-1 is empty
+START, END = 3, 10  # bounds of orders-0; orders-1 is empty
 
 
 @pytest.fixture

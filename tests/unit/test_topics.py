@@ -1,4 +1,4 @@
-"""The face: open_log, appends, reads, writers, transactions, the directory's lock, marker and checkpoints."""
+"""The public API of one log: open_log, appends, reads, writers, transactions, the directory's lock and checkpoints."""
 
 from __future__ import annotations
 

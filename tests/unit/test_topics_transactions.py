@@ -1,5 +1,7 @@
-"""`log.transaction(...)` of `open_log`: all or nothing, whatever happens between begin and end; what stands in the log
-for it; several partitions of a directory, which share their coordinators."""
+"""`log.transaction(...)` of `open_log`: all or nothing, whatever happens between begin and end.
+
+Also the batches that it leaves in the log, and several partitions of a directory, which share their coordinators.
+"""
 
 from __future__ import annotations
 
@@ -271,7 +273,7 @@ def end_of_a_block(
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_an_interrupt_anywhere_in_a_blocks_end(tmp_path: Path, error: type[Exception] | None) -> None:
-    """The transaction is over, and its id free, though whoever has the object keeps it."""
+    """The transaction is over, and its id free, even if the caller keeps the object."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         _, called = end_of_a_block(log, error=error)
         assert called
@@ -570,7 +572,7 @@ def test_settings_that_cannot_be_read_refuse_a_transaction_and_nothing_else(tmp_
 
 
 def test_a_truncation_does_not_part_a_transaction_from_its_end(tmp_path: Path) -> None:
-    """What was committed would be undecided again, and what was aborted part of the id's next transaction."""
+    """A committed transaction would be undecided again, and an aborted one part of the id's next transaction."""
     with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "300"}) as log:
         log.append(b"before")
         with log.transaction("a") as txn:
@@ -684,7 +686,7 @@ def test_one_of_several_directories_makes_no_coordinator(tmp_path: Path) -> None
 
 
 def test_a_decision_waits_for_a_partition_of_another_directory(tmp_path: Path) -> None:
-    """Of a topic that only `open_log` had made there; its marker comes once, where it can come."""
+    """The topic's partition there was created by `open_log` alone; its marker comes once, when it can."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     kafkalog.open_log(dirs[0], "t-0").close()
     kafkalog.open_log(dirs[1], "u-0").close()

@@ -1,7 +1,7 @@
-"""A batch torn from its base offset, which no CRC covers: a log of one replica is cut there, and keeps all before it.
+"""A batch torn within its base offset, which no CRC covers: a log of one replica is truncated there.
 
-Kafka's own way (empty the segment, or take the batch as it is) stays where a log does not say that it has one replica;
-who only looks at the directory, checks it or copies it agrees with what a recovery would leave.
+Kafka's way (empty the segment, or take the batch as it is) stays if a log does not say that it has one replica.  A
+process that reads, checks or copies the directory sees the same as after a recovery.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_it_is_cut_and_all_before_it_stays(kit: Kit, base: int, number: int, lef
 
 
 def test_a_sector_may_end_within_the_offset(tmp_path: Path) -> None:
-    """Of an offset of two bytes the higher one is lost."""
+    """The higher byte of a two-byte offset is lost."""
     kit = Kit(tmp_path)
     kit.has_one_replica = True
     large = {"internal.segment.bytes": "1000000", "segment.index.bytes": "10000"}

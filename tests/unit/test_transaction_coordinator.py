@@ -1,5 +1,7 @@
-"""The transaction coordinator over logs in memory: order of what is made durable, errors, times, a crash behind each
-append, threads, and what a record that cannot be understood does."""
+"""The transaction coordinator over logs in memory: the order of durable writes, errors, times, threads.
+
+Also a crash after each append, and a record that cannot be decoded.
+"""
 
 from __future__ import annotations
 
@@ -248,7 +250,7 @@ def test_a_decision_that_was_not_written_is_none() -> None:
 
 
 def test_an_error_behind_the_append_loses_nothing() -> None:
-    """What was appended and not noted is read from the log again, by whoever comes next."""
+    """The next caller reads a record that was appended but not noted from the log again."""
     for at in range(1, 5):
         store = Store(Disk())
         count = 0
@@ -396,7 +398,7 @@ def test_a_control_batch_says_nothing_here() -> None:
 
 
 def test_threads_that_take_over_from_each_other() -> None:
-    """Of many who take one id over, each is fenced by the next; what each wrote ends one way in both partitions."""
+    """Each thread that takes an id over fences the one before; its records end one way in both partitions."""
     store = Store(Disk())
     guard, failures = threading.Lock(), []
 

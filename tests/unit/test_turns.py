@@ -1,4 +1,4 @@
-"""Turns of threads: one at a time, side by side while they wait, and no deadlock with a lock that two jobs share."""
+"""Turns of threads: one runs at a time, the others wait, and a lock that two jobs share causes no deadlock."""
 
 from __future__ import annotations
 

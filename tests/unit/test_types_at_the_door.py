@@ -1,4 +1,4 @@
-"""Wrong types, words and ranges: every public method refuses them by name, and nothing on the disk has changed."""
+"""Wrong types, words and ranges: every public method refuses them with their names, and changes nothing on the disk."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_a_transaction_refuses_the_same(field: str, log: kafkalog.Partition) -> 
 
 
 def test_the_same_input_the_same_record(log: kafkalog.Partition) -> None:
-    """What is odd and good: numpy numbers, subclasses, buffers of other items, in every way in."""
+    """Odd but valid input: numpy numbers, subclasses, buffers of other items, in every way in."""
 
     class Bytes(bytes):
         pass

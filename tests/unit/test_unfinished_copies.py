@@ -1,4 +1,4 @@
-"""A copy that does not come to its end: a full disk says how much is missing, and nothing that is read is removed."""
+"""A copy that does not finish: a full disk's error says how much space is missing, and no source is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails under one file, or a permission that is missing: the others are checked, copied and told of."""
+"""A disk that fails under one file, or a missing permission: the other files are checked, copied and reported."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_salvage_goes_around_bad_blocks(shop: Path, tmp_path: Path) -> None:
 
 
 def test_salvage_stops_where_the_target_fails(shop: Path, tmp_path: Path) -> None:
-    """What the new disk cannot take is no loss of the old one."""
+    """A write error of the new disk is no loss of the old one."""
     files = FaultyFiles(
         FAST, Fault(0, kinds=("write",), paths=lambda path: f"new.kafkalog-partial/orders-1/{SECOND}" in path)
     )

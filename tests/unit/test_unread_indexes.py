@@ -1,4 +1,4 @@
-"""An index, a log or a folder that cannot be read: readers walk the log, sums and exports go on and tell it."""
+"""An index, a log or a directory that cannot be read: readers walk the log, sums and exports continue and report it."""
 
 from __future__ import annotations
 

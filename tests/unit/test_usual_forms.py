@@ -1,4 +1,4 @@
-"""What is told at once because it has its usual form, beside the long way: both give one answer, whatever the bytes."""
+"""Records and batches in their usual form have a short path: it and the long one give one answer for any bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogValidator: what Apache Kafka's own says to the same batches, and what only concerns us."""
+"""LogValidator: the answers of Apache Kafka's own to the same batches, and the cases that only kafkalog has."""
 
 from __future__ import annotations
 

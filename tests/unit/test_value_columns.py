@@ -1,5 +1,7 @@
-"""Values of records as columns: text, fields of JSON by a schema that is given or inferred, functions; and who is told
-of a value that cannot be decoded."""
+"""Values of records as columns: text, fields of JSON by a given or inferred schema, functions.
+
+Also the errors for a value that cannot be decoded.
+"""
 
 from __future__ import annotations
 

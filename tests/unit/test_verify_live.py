@@ -1,4 +1,4 @@
-"""Verify beside somebody who writes: what changed, or went, while it looked is no damage; damage stays damage."""
+"""Verify next to a writer: files that change or vanish during the check are no damage; damage stays damage."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_verify_beside_a_writer(tmp_path: Path) -> None:
 def test_a_checkpoint_without_lines_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    """Of the two that a start makes empty, one has its first line a moment before the other."""
+    """A start creates two empty checkpoints, and one gets its first line a moment before the other."""
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 5\n")
     other = tmp_path / "recovery-point-offset-checkpoint"
     other.touch()

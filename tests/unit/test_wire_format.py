@@ -1,4 +1,4 @@
-"""kafkalog.decoding.wire_format: values of schema registries, by schema id, back in their order."""
+"""kafkalog.decoding.wire_format: values of schema registries, grouped by schema id, returned in their order."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_nulls_tell_nothing_of_the_columns(tmp_path: Path, asked: dict[str, Any]
         values = make()
         if call == "latest":
             asked = {name: value for name, value in asked.items() if name != "last"}
-        for _ in range(2):  # what was read before does not matter
+        for _ in range(2):  # an earlier read does not matter
             for columns in (["offset", "id"], None):
                 found = getattr(topic, call)(values=values, columns=columns, **asked)
                 assert found.schema.field("id").type == pa.int64()

@@ -1,5 +1,8 @@
-"""A log that goes on in a remote tier, opened without it and with settings that do not say so: nothing of it is deleted
-or cut, here or by the next open with the tier, and nothing is appended below what the tier has."""
+"""A log that continues in a remote tier, opened without the tier and with settings that do not mention it.
+
+Nothing of it is deleted or truncated, here or by the next open with the tier.  Nothing is appended below the end of the
+tier.
+"""
 
 from __future__ import annotations
 

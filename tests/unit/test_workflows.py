@@ -1,4 +1,4 @@
-"""The workflows of CI: they parse, name what exists, run what the Makefile has, and publish nothing unchecked."""
+"""The workflows of CI: they parse, name existing things, run the Makefile's targets, and publish nothing unchecked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores with a remote tier, for tests: small segments, copied to a folder."""
+"""Stores with a remote tier, for tests: small segments, copied to a directory."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ def values(number: int) -> bytes:
 
 
 class Leader(NamedTuple):
-    """What one leader of a partition has: `end` records but those `without`, in segments of `length` records; `epochs`
-    are (leader epoch, first offset)."""
+    """The log of one leader: `end` records except for `without`, in segments of `length` records.
+
+    `epochs` are (leader epoch, first offset).
+    """
 
     length: int
     epochs: Sequence[tuple[int, int]]
@@ -105,7 +107,9 @@ def leaders(place: Path, storage: kafkalog.RemoteStorage, *each: Leader) -> None
 
 
 def two_leaders(place: Path, storage: kafkalog.RemoteStorage, count: int, new_epoch: int | None) -> None:
-    """The first one copies most of so many records in short segments; the second one's, from an offset on of a later
-    leader epoch, are 20 records long; all but the last of its 5 segments are in the tier."""
+    """The first leader copies most of `count` records in short segments.  The second one continues with a later epoch.
+
+    Its segments are 20 records long; all but the last of the 5 are in the tier.
+    """
     epochs = [(0, 0)] if new_epoch is None else [(0, 0), (1, new_epoch)]
     leaders(place, storage, Leader(7, [(0, 0)], count), Leader(20, epochs, 100))

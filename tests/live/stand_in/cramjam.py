@@ -1,4 +1,4 @@
-"""Snappy in plain Python, under cramjam's names: for the live lane on 3.13t, which cramjam's PyO3 has given up.
+"""Snappy in plain Python, under cramjam's names: for the live tests on 3.13t, which cramjam's PyO3 no longer supports.
 
 Only `tests/live/free_threaded.sh` puts this on the path, and only there.  Compresses to literals.
 """

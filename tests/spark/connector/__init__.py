@@ -16,7 +16,7 @@ from tests.conformance import kafka_jars
 POM = Path(__file__).parent / "pom.xml"
 ROOT = Path(__file__).parents[3]
 PYSPARK_VERSION = "4.2.0"
-# What PySpark does not bring itself.
+# Jars that PySpark does not contain.
 JARS = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
 
 

@@ -34,7 +34,7 @@ def main(place: Path) -> None:
     warnings.simplefilter("ignore")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # What Spark would fetch by itself is there.
+    # Spark would download these jars; they are already here.
     code = in_place(recipe('writeStream.format("delta")'), place).replace(
         '.config("spark.jars.packages"', '.config("x"'
     )
