@@ -474,7 +474,7 @@ def _row(group: GroupCursors, cursor: Cursor | None) -> Sequence[object]:
         group.listed.group,
         *cursor.partition,
         NONE if committed is None else committed.offset,
-        Cell("gone", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
+        Cell("missing", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
         NONE if cursor.lag is None else cursor.lag,
         NONE if cursor.age_ms is None else span(cursor.age_ms),
         *about,

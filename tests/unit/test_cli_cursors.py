@@ -46,7 +46,7 @@ def test_the_table(run: Run, root: Path) -> None:
     head, rows = result.lines[0].split(), [line.split() for line in result.rows]
     assert head[:4] == ["GROUP", "TOPIC", "PARTITION", "POSITION"]
     assert [row[:6] for row in rows] == [
-        ["audit", "gone", "4", "3", "gone", "-"],
+        ["audit", "gone", "4", "3", "missing", "-"],
         ["billing", "orders", "0", "4", "10", "6"],
         ["billing", "orders", "1", "0", "0", "0"],
         ["busy", "-", "-", "-", "-", "-"],
