@@ -80,9 +80,7 @@ class Before(NamedTuple):
 
     fill: Callable[[Path], None]
     acknowledged: list[bytes]
-    everywhere: bool = (
-        False  # interrupt at the engine's lines too, not only at those of the public API
-    )
+    everywhere: bool = False  # interrupt at the engine's lines too, not only at those of the public API
 
 
 def nothing(_: Path) -> None:

@@ -1,7 +1,7 @@
 """A driver that writes a stream of numbers until it is told to stop, or killed: `python -m tests.spark.sink_driver`.
 
-Each micro-batch has the next ROWS numbers, the same ones whenever it is done again.  It says how far it is, a line a
-micro-batch, and stops in order when the file `stop` lies in its folder.
+Each micro-batch has the next ROWS numbers, the same ones whenever it is done again.  It reports each micro-batch on a
+line, and stops in order when the file `stop` exists in its directory.
 """
 
 from __future__ import annotations

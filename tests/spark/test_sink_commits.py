@@ -1,4 +1,4 @@
-"""The committer by itself: killed by kill -9 wherever it is, done again, and never in the directory twice."""
+"""The committer alone: killed by kill -9 at any point, repeated, and never in the directory twice."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_micro_batch_is_committed_once(options: SinkOptions) -> None:
 
 
 def test_an_earlier_micro_batch_is_of_another_time(options: SinkOptions) -> None:
-    """Its checkpoint was restored, or an earlier driver lives on: what it has may be other rows than those of then."""
+    """Its checkpoint was restored, or an earlier driver is still running: its rows may differ from the first ones."""
     for batch_id in range(2):
         commit(options, stage(options, batch_id), WriteId(QUERY, batch_id))
     before = found(options)
@@ -269,7 +269,7 @@ def test_a_disk_that_fills_up_meanwhile_gets_the_staged_files_back(
         stager.add(rows)
         staged = stager.finish()
     assert len(staged) > 3
-    monkeypatch.setattr(committing, "check_room", lambda *given: None)  # another process takes the room behind the look
+    monkeypatch.setattr(committing, "check_room", lambda *given: None)  # another process uses the space after the check
     with pytest.raises(KafkaStorageException) as caught:
         commit(options, staged, WriteId(QUERY))
     assert not staged_files(options)
@@ -292,7 +292,7 @@ def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_
     for first in (0, ROWS // 2):
         for attempt in attempts:
             attempt.add(rows_of(range(first, first + ROWS // 2)))
-    attempts[2]._encode_held()  # its file is there, unfinished
+    attempts[2]._encode_held()  # its file exists, unfinished
     staged = [attempt.finish() for attempt in attempts[:2]]
     with Stager(options, topics, write, 1) as other:
         other.add(rows_of(range(ROWS, 2 * ROWS)))

@@ -115,7 +115,7 @@ def test_what_was_deleted_before_it_was_read_is_told(run: Run, root: Path) -> No
     with store_home(root) as home:
         log = home.manager.get_log(FIRST)
         assert log is not None
-        log.delete_records(4)  # where billing goes on
+        log.delete_records(4)  # billing continues here
     result = run("cursors", root, "--group", "billing")
     assert "was deleted" not in result.err
     with store_home(root) as home:

@@ -281,7 +281,7 @@ def test_names_behind_several_directories(
     for part, expected in (("orders-eu-1", ["orders-eu-1"]), ("orders-eu", ["orders-eu-0", "orders-eu-1"])):
         assert told(run, command, disk / part) == expected
     assert told(run, command, disk / "payments", disk / "orders-us-0") == ["orders-us-0", "payments-0"]
-    monkeypatch.chdir(disk.parent)  # without a slash a directory is one, and a partition's folder is a name
+    monkeypatch.chdir(disk.parent)  # without a slash a directory is one, and a partition's directory is a name
     assert told(run, command, "disk-0", "more-1", "invoices") == ["invoices-0"]
     monkeypatch.chdir(disk)
     assert told(run, command, ".", "orders-eu-0") == ["orders-eu-0"]

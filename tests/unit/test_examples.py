@@ -52,7 +52,7 @@ def docstrings(module: Any) -> Iterator[tuple[str, str]]:
 
 
 def of_docstrings() -> Iterator[Example]:
-    """Blocks that stand four columns in and are Python."""
+    """Blocks that are indented by four columns and are Python."""
     for name in ["kafkalog", *MODULES]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # warnings warnings of modules that moved

@@ -153,7 +153,7 @@ def test_the_first_error_travels_to_whoever_appends(tmp_path: Path, kind: str, e
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == error
     if error == errno.ENOSPC:
-        log.close()  # which needs no more space in the log
+        log.close()  # this needs no more space in the log
     else:
         with pytest.raises(KafkaStorageException):
             log.close()

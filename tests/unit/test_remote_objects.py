@@ -498,7 +498,7 @@ def test_an_upload_that_fails_leaves_the_object_before(fs: FaultyObjects, step: 
     fs.fail(step, ConnectionResetError(), times=99)
     with pytest.raises(RetriableRemoteStorageException):
         place.put("a", lambda: [b"x" * 100])
-    gc.collect()  # an upload that was given up does not go on when it is collected
+    gc.collect()  # an abandoned upload does not continue when it is collected
     assert place.get("a") == TEN
     assert fs.asked.count("discard") == 4
 
@@ -724,7 +724,7 @@ def test_a_rate_is_more_than_nothing(rate: float) -> None:
 
 
 class Sleeper(threading.Event):
-    """A clock that goes on when somebody sleeps, who is not given up."""
+    """A clock that advances when somebody sleeps, without a real sleep."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -236,7 +236,7 @@ def test_commands_fit(watch: Watch, log_dir: Path, command: str, width: int) -> 
     out = watch(width)
     assert invoke([command, str(log_dir)]) == 0
     lines = out.plain
-    if command == "describe":  # behind the table are sentences, which a terminal wraps
+    if command == "describe":  # after the table are sentences, which a terminal wraps
         lines = [line for line in lines if "cleanup.policy" not in line]
     table = [line for line in lines if not line.startswith(("/", "  ", "not there", "preallocated", "in all"))]
     assert max(map(len, table)) <= width

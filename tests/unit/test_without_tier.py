@@ -34,7 +34,8 @@ REFUSED = "a remote tier, which is not open"
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[Path, Path]:
-    """(a store's directory, its tier): the disk has let go of what was copied, and nothing says that it was."""
+    """(a store's directory, its tier): the copied segments are deleted from the disk, and nothing says that they were
+    copied."""
     store, tier = tmp_path / "store", tmp_path / "tier"
     tiered(store, tier, settings={"local.retention.bytes": "3000"})
     with kafkalog.open(store, remote=tier, maintenance=False) as opened:

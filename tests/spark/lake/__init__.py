@@ -1,4 +1,5 @@
-"""Delta's jars for the recipe of docs/how-to/spark-lake.md that needs them: by Maven, once, from this folder's pom.
+"""Delta's jars for the recipe of docs/how-to/spark-lake.md that needs them: by Maven, once, from the pom in this
+directory.
 
 python -m tests.spark.lake JARS PLACE        runs that recipe in PLACE, twice, in a session of its own
 """
