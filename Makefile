@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "kafkalog needs Python >= 3.11, but $(PYTHON) is %d.%d; try: make PYTHON=python3.12 ..." % sys.version_info[:2])'
@@ -111,11 +111,7 @@ durations: $(VENV)/.built  ## measure how long each test file takes, for tests/d
 planted: $(VENV)/.built  ## plant twenty faults in a copy of the package, one after the other, and list those that `make quick` misses
 	$(PY) -m tests.planted
 
-<<<<<<< HEAD
-lint: $(VENV)/.built  ## run ruff, mypy --strict, stubtest and cython-lint
-=======
-lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint, and the rules of plain English with proselint
->>>>>>> origin/main
+lint: $(VENV)/.built  ## run ruff, mypy --strict, stubtest, cython-lint, and the rules of plain English with proselint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy

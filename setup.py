@@ -1,8 +1,10 @@
 """Builds the extension modules of kafkalog._native; everything else is in pyproject.toml.
 
-Environment: KAFKALOG_DEBUG=1 adds Cython's bounds checks, assertions and debug information; KAFKALOG_SANITIZE=1 builds
-with AddressSanitizer and UBSan (run it through `make sanitize`, which preloads the runtime), KAFKALOG_SANITIZE=thread
-with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
+Environment:
+
+- KAFKALOG_DEBUG=1 adds Cython's bounds checks, assertions and debug information.
+- KAFKALOG_SANITIZE=1 builds with AddressSanitizer and UBSan; run it by `make sanitize`, which preloads the runtime.
+- KAFKALOG_SANITIZE=thread builds with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
 """
 
 import os

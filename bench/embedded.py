@@ -1,12 +1,12 @@
 """`python -m bench embedded`: one partition compared with what a Python service would embed instead, in records per
 second.
 
-Records have a value of 200 bytes and nothing else. Every side has the same durability: in the first rows appended
-records survive a crash of the process (SQLite `synchronous=OFF` in WAL mode, LMDB `sync=False`), in the synced rows
-also a power loss (durability "fsync", `synchronous=FULL`, LMDB's default). The sides run alternately within a row, and
-the best run of each counts, because single figures mean little on a shared machine. `python -m bench embedded PART...`
-runs the rows and sides whose names contain one of the parts; `--cpu` counts the process's CPU time in the rows that do
-not wait for the disk.
+Records have a value of 200 bytes and nothing else. Every side has the same durability. In the first rows appended
+records survive a crash of the process (SQLite `synchronous=OFF` in WAL mode, LMDB `sync=False`). In the synced rows
+they also survive a power loss (durability "fsync", `synchronous=FULL`, LMDB's default). The sides run alternately
+within a row, and the best run of each counts, because single figures mean little on a shared machine. `python -m bench
+embedded PART...` runs the rows and sides whose names contain one of the parts; `--cpu` counts the process's CPU time in
+the rows that do not wait for the disk.
 """
 
 from __future__ import annotations

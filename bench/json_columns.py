@@ -1,9 +1,9 @@
 """`python -m bench.json_columns`: JSON values to Arrow columns, compared with other readers of JSON lines into Arrow.
 
-The lines have about 200 bytes and 8 fields; all fields are read, or three of them. kafkalog decodes the column `value`
-of record batches of 65,536 rows, as a reader of a topic has them, in one thread; pyarrow and Polars read the same
-lines, with the same schema, from one buffer in memory. The sides run alternately, and the median of five runs of each
-counts. Without Polars its rows are omitted.
+The lines have about 200 bytes and 8 fields; all fields are read, or three of them. In kafkalog, one thread decodes the
+column `value` of record batches of 65,536 rows, as a reader of a topic has them. The others, pyarrow and Polars, read
+the same lines, with the same schema, from one buffer in memory. The sides run alternately, and the median of five runs
+of each counts. Without Polars its rows are omitted.
 """
 
 from __future__ import annotations

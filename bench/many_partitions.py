@@ -25,7 +25,7 @@ from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 
 PARTITIONS_OF_TOPIC = 100
-RECORDS = 3  # of each partition
+RECORDS = 3  # in each partition
 COMMANDS = (
     ("topics", "{}"),
     ("describe", "{}"),

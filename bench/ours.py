@@ -33,7 +33,7 @@ from kafkalog.engine.segment.offset_index import OffsetIndex
 
 Round = Callable[[], int]
 GIB = 1 << 30
-# Both sides truncate the log to nothing after this many bytes: the cost of a new page of memory, and of writing it to
+# Both sides truncate the log to nothing after this many bytes. The cost of a new page of memory, and of writing it to
 # disk, depends on the machine and is several times that of an append.
 KEPT_BYTES = 256 << 20
 SEQUENCE, CRC = struct.Struct(">i"), struct.Struct(">I")

@@ -5,8 +5,8 @@ has written them, and kafkalog reads its directories while it is running. This n
 connector, so `make bench-spark` uses a separate environment. A run is a whole job as a user has it, from `spark.read`
 to the result, including planning. The sides run alternately, and the best warm run counts.
 
-On a shared machine `--cpu` counts CPU time instead of elapsed time: that of Spark's JVM and all its Python workers, and
-on the connector's side also that of the broker, which serves it from the same machine.
+On a shared machine `--cpu` counts CPU time instead of elapsed time: that of Spark's JVM and all its Python workers. On
+the connector's side it includes the broker, which runs on the same machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m bench.spark_table`: all rows of the comparison with Spark's Kafka connector, as one Markdown table.
 
 The rows are reads, the export job, a stream and writes with each codec, with batches of 16 KiB (Java's default) and of
-1 MB; each for the first run in an application, and for its warm JVM (the best of the later runs). One broker (Apache
-Kafka 4.4.0 on loopback, the one of the tests) writes the topics and serves the connector; kafkalog reads its
+1 MB. Each is measured in the first run of an application, and in its warm JVM (the best of the later runs). One broker
+(Apache Kafka 4.4.0 on loopback, the one of the tests) writes the topics and serves the connector; kafkalog reads its
 directories while it is idle. Each side has a separate application for each size, so that neither warms up what the
 other uses, and runs the jobs in the same order. A time is that of a whole job, including planning; a stream's is that
 of its micro-batches with records.

@@ -1,10 +1,10 @@
 """`python -m bench.spark_write`: Spark's sink into a directory compared with Spark's Kafka sink and its live broker.
 
-Both sides use one Spark session and one disk. The same rows (a key of a few bytes, a value of about 200), which Spark
-generates while they are written, go into a topic of four partitions, by two tasks; the best of several runs after a
-warm-up counts. The broker is Apache Kafka 4.4.0 on loopback (the one of the tests). The connector has its defaults,
-except for the codec, and leaves syncing to the system; kafkalog syncs before it commits, and writes all or nothing.
-This needs the PySpark version that has a connector (`tests.spark.connector`).
+Both sides use one Spark session and one disk. Two tasks write the same rows (a key of a few bytes, a value of about
+200), which Spark generates on the fly, into a topic of four partitions. The best of several runs after a warm-up
+counts. The broker is Apache Kafka 4.4.0 on loopback (the one of the tests). The connector has its defaults, except for
+the codec, and leaves syncing to the system; kafkalog syncs before it commits, and writes all or nothing. This needs the
+PySpark version that has a connector (`tests.spark.connector`).
 """
 
 from __future__ import annotations

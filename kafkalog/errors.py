@@ -353,8 +353,7 @@ class OffsetOutOfRangeException(RequestError, LookupError):
 class NoOffsetForPartitionException(RequestError, LookupError):
     """A cursor has no offset for a partition, and the reader has no `start`.
 
-    Pass `start="earliest"`, `start="latest"` or
-    `start_offsets`.
+    Pass `start="earliest"`, `start="latest"` or `start_offsets`.
     """
 
 
@@ -636,7 +635,10 @@ class LogCleaningAbortedException(RequestError):
 
 
 class LogCleaningException(RequestError):
-    """The cleaner failed on a partition. `__cause__` is the reason."""
+    """The cleaner failed on a partition.
+
+    `__cause__` is the reason. Repair that first: the partition is not compacted until the directory is opened again.
+    """
 
 
 class LogDirLockedException(KafkaException):
@@ -733,7 +735,10 @@ class CorruptCheckpointException(BadBytesError):
 
 
 class SchemaException(BadBytesError):
-    """A structured value does not parse: a transaction marker, a snapshot or a metadata record."""
+    """A structured value does not parse: a transaction marker, a snapshot or a metadata record.
+
+    Run `kafkalog verify`, which lists all damage of the directory.
+    """
 
 
 class UnknownRecordTypeException(BadBytesError):

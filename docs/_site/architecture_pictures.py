@@ -76,8 +76,9 @@ def path_of(title: str, steps: Sequence[Step], notes: Sequence[tuple[int, int, s
     for first, last, head, line in notes:
         top, end = 16 + first * (high + gap), 16 + last * (high + gap) + high
         picture.box(560, top, 6, end - top, ())
-        picture.text(580, (top + end) / 2 - 2, head, "title", "start")
-        picture.text(580, (top + end) / 2 + 16, line, "small", "start")
+        picture.text(580, (top + end) / 2 - 2 if line else (top + end) / 2 + 5, head, "title", "start")
+        if line:
+            picture.text(580, (top + end) / 2 + 16, line, "small", "start")
     return picture
 
 

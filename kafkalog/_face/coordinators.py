@@ -141,7 +141,8 @@ class Coordinators:
         self._syncs = syncs
         self._settings = offsets
         self._is_ended = False
-        self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded; taken first of all
+        # Guards which partitions of __consumer_offsets are loaded; acquired before all others.
+        self._lock = threading.RLock()
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
         self._state_logs: list[StoreStateLog] = []

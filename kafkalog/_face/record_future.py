@@ -215,7 +215,19 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
 
     if TYPE_CHECKING:
 
-        def result(self, timeout: float | None = None) -> RecordMetadata: ...
+        def result(self, timeout: float | None = None) -> RecordMetadata:
+            """Waits for the record and returns its position.
+
+            Args:
+                timeout: The longest time to wait, in seconds. Default: forever.
+
+            Returns:
+                The topic, partition and offset of the record.
+
+            Raises:
+                TimeoutError: The result is not known in time.
+                KafkalogError: The reason if the record is not in the log.
+            """
 
     def _awaited(self, timeout: float | None) -> RecordMetadata:
         if not self._batch.wait(timeout):

@@ -216,8 +216,8 @@ class StoreTier:
         known = lost_end(manager.metadata, partition, log, epoch)
         if known is not None:
             raise KafkaStorageException(
-                f"the log ends at offset {log.log_end_offset}, but the remote tier has it up to {known}: the disk has "
-                "lost its end",
+                f"the log ends at offset {log.log_end_offset}, but the remote tier has records up to {known}: the disk "
+                "has lost the end of the log",
                 path=log.dir,
                 hint="`kafkalog tier restore` restores the partition to a new directory; replace this directory with "
                 "that one",

@@ -117,7 +117,7 @@ def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
 def _no_headers(what: str, found: object) -> IllegalArgumentException:
     return IllegalArgumentException(
         f"{what}: found {shown(found)}, expected pairs of str and bytes (or None)",
-        hint='such as [("trace", b"1")]; pass a dict as list(headers.items()), and text as .encode()',
+        hint='such as [("trace", b"1")]; pass a dict as list(headers.items()); encode text with .encode()',
     )
 
 

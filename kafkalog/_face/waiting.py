@@ -109,7 +109,7 @@ class Waiting:
         elif timeout_s <= 0:  # without a wait, no notification would arrive
             self._look_for_changes(directories)
         while True:
-            # First of all, because a change is notified only once.
+            # First, because a change is notified only once.
             unread: KafkalogError | None = None
             for source, directory in directories.items():
                 if directory in self._due:

@@ -24,8 +24,9 @@ A log without records has no memory.  If it was emptied (by `delete_records` up 
 again, it has forgotten its writers, as in Kafka, and `next_sequence` is 0.  To avoid this, keep the last record, or
 store the number elsewhere too.
 
-A broker that serves the directory in the meantime keeps this memory too.  But it forgets a name once the timestamp of
-its newest record is older than the broker's `producer.id.expiration.ms` (a day by default); then `next_sequence` is 0.
+A broker that serves the directory in the meantime keeps this memory too.  However, it forgets a name once the
+timestamp of its newest record is older than the broker's `producer.id.expiration.ms` (a day by default); then
+`next_sequence` is 0.
 """
 
 from __future__ import annotations

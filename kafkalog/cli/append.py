@@ -15,7 +15,7 @@ from kafkalog._face.opening import open_log
 from kafkalog._face.rows import Row
 from kafkalog._face.times import milliseconds_of
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
-from kafkalog.cli.console import emit, emit_json, note, select_partitions
+from kafkalog.cli.console import counted, emit, emit_json, note, select_partitions
 from kafkalog.cli.places import SETTINGS, TAKE_OVER, topic_settings
 from kafkalog.engine.format import codecs, names
 from kafkalog.engine.format.values import milliseconds, shown, text
@@ -129,7 +129,7 @@ def command(
         topic, number = log.topic_partition
         emit_json({"kind": "appended", "topic": topic, "partition": number, "records": end - first, **offsets})
     elif end > first:
-        emit(f"{partition}: {end - first} records at offsets {first} to {end - 1}")
+        emit(f"{partition}: {_appended(first, end)}")
     else:
         note("nothing on stdin, nothing appended")
     return CLEAN
@@ -150,9 +150,14 @@ def _append(log: Partition, records: list[Row]) -> None:
 def _tell_appended(first: int, end: int) -> None:
     """Says after an error how many records were appended, so that the caller knows where to continue."""
     if end > first:
-        note(f"kafkalog: {end - first} records before it were appended, at offsets {first} to {end - 1}")
+        note(f"kafkalog: before it were appended: {_appended(first, end)}")
     else:
         note("kafkalog: nothing was appended")
+
+
+def _appended(first: int, end: int) -> str:
+    where = f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+    return f"{counted(end - first, 'record')} at {where}"
 
 
 def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:

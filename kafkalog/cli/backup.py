@@ -150,8 +150,9 @@ def _tell(report: BackupReport, as_json: bool) -> int:
         how = ", ".join(f"{_shown.size(size)} {what}" for what, size in ways.items() if size)
         verdict = paint(counted(len(report.findings), "finding"), "red") if report.findings else paint("clean", "green")
         emit(
-            f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-            f"{_shown.size(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
+            f"{verdict}: {counted(report.partitions, 'partition')}, {counted(report.segments, 'segment')}, "
+            f"{counted(report.records, 'record')}, {_shown.size(report.bytes)} in {report.path} "
+            f"({how or 'nothing to copy'})"
         )
         if report.left_out:
             note(

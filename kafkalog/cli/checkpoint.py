@@ -77,7 +77,7 @@ def _print(table: CheckpointTable) -> None:
         emit(f"  no readable {names.META_PROPERTIES_FILE}")
     else:
         emit(f"  cluster {meta.cluster_id}, node {meta.node_id}, directory {meta.directory_id}, version {meta.version}")
-    epoch = "" if table.broker_epoch in (None, -1) else f" of broker epoch {table.broker_epoch}"
+    epoch = "" if table.broker_epoch in (None, -1) else f", at broker epoch {table.broker_epoch}"
     emit(
         f"  closed cleanly{epoch}"
         if table.clean_shutdown

@@ -38,7 +38,7 @@ DECIDING = (
     "min.compaction.lag.ms",
     "delete.retention.ms",
 )  # settings that decide which records are removed
-WORDS = ("superseded", "tombstones", "without a key", "aborted", "markers")
+WORDS = ("superseded", "tombstones", "without a key", "aborted", "transaction markers")
 WAYS_OUT = {
     Bound.TRANSACTION.value: " (`kafkalog transactions` shows it)",
     Bound.LAG.value: " (-X min.compaction.lag.ms=0 shows what a pass would gain without this rule)",
@@ -78,7 +78,7 @@ def command(
     are not yet committed or replicated everywhere, and those younger than min.compaction.lag.ms. A broker's cleaner
     continues from where this command ended.
 
-    A topic is compacted if its cleanup.policy says so: its own, beside the data or in the cluster's metadata, or -X
+    A topic is compacted if its cleanup.policy says so: its own, next to the data or in the cluster's metadata, or -X
     cleanup.policy=compact for the topics that you name. min.cleanable.dirty.ratio counts only if -X gives it.
 
     Without --yes nothing changes. The command compacts a temporary copy of what would change (the last pass writes
@@ -114,7 +114,7 @@ def command(
     note_left_alone({partition: why.text for partition, why in alone.items()})
     if any(watermarks_are_blank(log_dir, partition) for partition in [*wanted][:1]):
         note(f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: every record counts as replicated")
-    with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
+    with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "read", force=progress) as bar:
         results = compact(log_dir, wanted, known, how, act=act, progress=bar.advance)
         return print_all(results, act, as_json, alone, known)
 
@@ -206,14 +206,15 @@ def _print(result: Compacted, act: bool) -> None:
         return
     assert stats is not None
     if not stats.passes:
-        emit(f"{result.partition}: nothing to compact, clean up to offset {stats.end_offset}")
+        emit(f"{result.partition}: nothing to compact: all records before offset {stats.end_offset} are compacted")
     else:
         counts = ", ".join(
             f"{getattr(stats, name)} {word}" for name, word in zip(COUNTS, WORDS, strict=True) if getattr(stats, name)
         )
         emit(
-            f"{result.partition}: {stats.records} records {'removed' if act else 'would be removed (--yes does it)'}"
-            f"{f' ({counts})' if counts else ''}, {stats.batches} batches, {stats.segments} segments; "
+            f"{result.partition}: {counted(stats.records, 'record')}{f' ({counts})' if counts else ''} "
+            f"{'removed' if act else 'would be removed (--yes does it)'}; {counted(stats.batches, 'batch')} in "
+            f"{counted(stats.segments, 'segment')} {'remain' if act else 'would remain'}; "
             f"{_shown.size(stats.bytes_before)} -> {_shown.size(stats.bytes_after)}, {_gain(stats.bytes_gained)}"
         )
         took = _seconds(stats.elapsed_s) if act else f"about {_seconds(result.expected_s)}"
@@ -224,7 +225,7 @@ def _print(result: Compacted, act: bool) -> None:
 
 
 def _gain(size_bytes: int) -> str:
-    return f"{_shown.size(size_bytes)} gained" if size_bytes >= 0 else f"{_shown.size(-size_bytes)} more"
+    return f"{_shown.size(size_bytes)} gained" if size_bytes >= 0 else f"{_shown.size(-size_bytes)} more than before"
 
 
 def _seconds(seconds: float) -> str:
@@ -250,8 +251,8 @@ def _sum_up(total: _Total, alone: dict[TopicPartition, Reason], act: bool, as_js
         return
     time = _seconds(total.elapsed_s) if act else f"about {_seconds(total.expected_s)} at the speed of this run"
     emit(
-        f"in all: {total.records} records of {total.partitions} partitions, {_shown.size(total.before)}, "
-        f"{_gain(total.gained)}, {time}"
+        f"in all: {counted(total.records, 'record')} of {counted(total.partitions, 'partition')}, "
+        f"{_shown.size(total.before)}, {_gain(total.gained)}, {time}"
     )
     damaged = total.uncleanable - total.for_disk
     if damaged:

@@ -11,6 +11,7 @@ from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     fields,
@@ -166,8 +167,8 @@ def _print(shown: list[Compared], common: bool) -> None:
         if each.ended_otherwise.transactions:
             count, first = each.ended_otherwise
             emit(
-                f"{each.partition}: {count} transactions are aborted in one log and not in the other, the first one "
-                f"begins at offset {first}"
+                f"{each.partition}: {counted(count, 'transaction')} aborted in only one of the logs, the first one "
+                f"from offset {first} on"
             )
         if each.byte_difference is not None:
             emit(f"{each.partition}: bytes differ: {each.byte_difference}")
@@ -251,11 +252,12 @@ def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) 
         emit_json({"kind": "summary", **counts, "unsettled": len(report.unsettled)})
         return
     where = " in the offsets that both have" if common else ""
-    line = f"{counts['equal']} of {len(found)} partitions are equal{where}"
+    are = "is" if len(found) == 1 else "are"
+    line = f"{counts['equal']} of {counted(len(found), 'partition')} {are} equal{where}"
     if different:
-        line += f", {different} differ: {counts['differing']} offsets have other records"
+        line += f", {different} different: {counted(counts['differing'], 'offset')} with other records"
     if counts["onlyHere"] or counts["onlyThere"]:
-        line += f", {counts['onlyHere']} partitions only in {os.fspath(report.log_dir)}"
+        line += f", {counted(counts['onlyHere'], 'partition')} only in {os.fspath(report.log_dir)}"
         line += f", {counts['onlyThere']} only in {os.fspath(report.other)}"
     if counts["damaged"]:
         line += f", {counts['damaged']} damaged"

@@ -31,6 +31,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign_partition
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.toolbox.words import counted as counted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROGRESS_FROM_BYTES = 64 << 20  # less takes a moment only
@@ -186,7 +187,7 @@ def no_partitions(log_dir: str) -> Usage:
     """Returns the error for a directory without partitions; it names the log directories inside it."""
     below = _log_dirs_below(log_dir)
     hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
-    return Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
+    return Usage(f"{log_dir}: found no partitions, expected directories such as topic-0 ({hint})")
 
 
 def _log_dirs_below(folder: str) -> list[str]:
@@ -328,11 +329,6 @@ def some(texts: Iterable[str], most: int = 5) -> str:
     return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted(count: int, noun: str) -> str:
-    """Returns a count with its noun: "1 finding", "2 findings"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def tell_findings(findings: Iterable[Any], notes: Iterable[str] = (), *, as_json: bool, lead: str = "") -> None:
     """Prints findings as lines that begin with `lead`, or as JSON objects, and then the notes on stderr."""
     for finding in findings:
@@ -372,7 +368,7 @@ def looked_at(log_dirs: Iterable[str], *, force: bool = False) -> Progress:
     for log_dir in log_dirs:
         with contextlib.suppress(OSError):  # its reader reports it
             total += len(OS_FILES.names_in(log_dir))
-    return Progress(total, "looked at", force=force, counts="partitions")
+    return Progress(total, "read", force=force, counts="partitions")
 
 
 class Progress:

@@ -13,7 +13,18 @@ from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
-from kafkalog.cli.console import emit, emit_json, fields, named_partitions, note, paint, parse_time_ms, some, time_words
+from kafkalog.cli.console import (
+    counted,
+    emit,
+    emit_json,
+    fields,
+    named_partitions,
+    note,
+    paint,
+    parse_time_ms,
+    some,
+    time_words,
+)
 from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
@@ -427,7 +438,8 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
             elif each.deleted and each.committed is not None:
                 note(
                     f"note: {group.listed.group}: {each.partition}: its next offset {each.committed.offset} was "
-                    f"deleted; the log starts at {each.start}, so {each.deleted} offsets are lost for it"
+                    f"deleted; the log starts at {each.start}, so "
+                    f"{counted(each.deleted, 'offset')} can no longer be read"
                 )
         for member in group.members:
             note(f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at {member.client_host}")
@@ -462,7 +474,7 @@ def _row(group: GroupCursors, cursor: Cursor | None) -> Sequence[object]:
         group.listed.group,
         *cursor.partition,
         NONE if committed is None else committed.offset,
-        Cell("gone", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
+        Cell("missing", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
         NONE if cursor.lag is None else cursor.lag,
         NONE if cursor.age_ms is None else span(cursor.age_ms),
         *about,
@@ -572,7 +584,7 @@ def _change_row(each: Change) -> list[object]:
 
 
 def _summary(plan: ChangePlan) -> str:
-    return f"in all: {len(plan.changes)} offsets of {len(plan.groups)} groups"
+    return f"in all: {counted(len(plan.changes), 'offset')} of {counted(len(plan.groups), 'group')}"
 
 
 def _doing(plan: ChangePlan) -> str:

@@ -36,7 +36,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     `kafkalog retain`. On a full disk the first of them are deleted at once, if the partition cannot be opened
     otherwise.
 
-    A topic with cleanup.policy=compact alone is refused, if the settings beside the data, -X, or traces of a cleaner
+    A topic with cleanup.policy=compact alone is refused, if the settings next to the data, -X, or traces of a cleaner
     show it. A tiered topic (remote.storage.enable) is refused too: use a store that is opened with its remote tier.
     """
     act = yes and not dry_run
@@ -80,7 +80,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     done = "deleted" if act else "would be deleted (--yes does it)"
     emit(
         f"{wanted}: offsets {plan.log_start_offset} to {start - 1} {done}; the log "
-        f"{'starts' if act else 'would start'} at {start}, ends at {plan.log_end_offset}"
+        f"{'starts' if act else 'would start'} at {start} and {'ends' if act else 'end'} at {plan.log_end_offset}"
     )
     if below:
         note(

@@ -10,7 +10,7 @@ import numpy as np
 
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import Progress, emit, emit_json, locate, note, note_next, paint, time_words
+from kafkalog.cli.console import Progress, counted, emit, emit_json, locate, note, note_next, paint, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
@@ -65,7 +65,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
     below: list[list[str]] = []
     damaged: dict[TopicPartition, Unreadable] = {}
     try:
-        with Progress(len(chosen), "looked at", counts="partitions") as bar:
+        with Progress(len(chosen), "read", counts="partitions") as bar:
             for partition, path in chosen.items():
                 with PartitionView(log_dir, partition, checkpoints=checkpoints) as view:
                     size = sum(segment.size for segment in view.segments)
@@ -118,7 +118,7 @@ def _row(view: PartitionView, size: int) -> list[object]:
 def _segment_line(entry: dict[str, Any]) -> str:
     return (
         f"  {entry['baseOffset']:020d}.log  {_shown.size(entry['size']):>10}  "
-        f"{entry['batches']} batches, {entry['records']} records, "
+        f"{counted(entry['batches'], 'batch')}, {counted(entry['records'], 'record')}, "
         f"{time_words(entry['minTimestamp'])} to {time_words(entry['maxTimestamp'])}, "
         f"{' '.join(f'{codec}:{count}' for codec, count in entry['codecs'].items()) or 'empty'}"
         + ("" if entry["damagedAt"] is None else paint(f", damaged at byte {entry['damagedAt']}", "red"))

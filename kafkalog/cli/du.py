@@ -6,14 +6,15 @@ import click
 
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import emit, emit_json, looked_at, tell_findings
+from kafkalog.cli.console import counted, emit, emit_json, looked_at, tell_findings
 from kafkalog.cli.places import PLACES_AND_NAMES, check_names, log_dirs_at, places_and_names
 from kafkalog.cli.remote_places import both_tiers
 from kafkalog.cli.tables import print_table
 from kafkalog.engine.files import SYSTEM_CLOCK
-from kafkalog.toolbox.disk_usage import Sum, disk_usage
+from kafkalog.toolbox.disk_usage import DIRECTORY, Sum, disk_usage
 
 HEADERS = ("FILES", "SIZE", "ON DISK")
+NAMES = {DIRECTORY: "(log directory)", "folders": "directories", "foreign": "other files"}  # name in JSON -> in tables
 
 
 @click.command("du", short_help="Show what uses disk space.")
@@ -27,8 +28,9 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
     changes nothing, takes no lock, and works while a broker is running.
 
     SIZE is the length of the files. ON DISK is what the file system has allocated, as `du -B1` counts it; preallocated
-    indexes are long but use little of it. Kinds include files that will be deleted (.deleted, -delete) and files left
-    by a crash (.cleaned, .swap). AGE is the time since a segment's file was last written.
+    indexes are long but use little of it. The row (log directory) has what belongs to no topic. Kinds include files
+    that will be deleted (.deleted, -delete) and files left by a crash (.cleaned, .swap). The age of a segment is the
+    time since its file was last written.
 
     A directory that cannot be read is reported and not counted (exit 1).
     """
@@ -48,14 +50,14 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
         return code
     for title, (_, sums) in zip(("TOPIC", "KIND", "LOGS BY AGE"), tables, strict=True):
         if sums:
-            print_table((title, *HEADERS), [(name, *_cells(each)) for name, each in sums.items()])
+            print_table((title, *HEADERS), [(NAMES.get(name, name), *_cells(each)) for name, each in sums.items()])
             emit("")
-    spare = usage.preallocated
-    emit(f"preallocated after the ends: {_shown.size(spare.size)}, on disk {_shown.size(spare.allocated)}")
     emit(
-        f"in all: {usage.total.files} files and directories, {_shown.size(usage.total.size)}, on disk "
+        f"in all: {counted(usage.total.files, 'file')} and directories, {_shown.size(usage.total.size)}, on disk "
         f"{_shown.size(usage.total.allocated)}"
     )
+    spare = usage.preallocated
+    emit(f"of which preallocated and unused: {_shown.size(spare.size)}, on disk {_shown.size(spare.allocated)}")
     return code
 
 

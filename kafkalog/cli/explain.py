@@ -11,6 +11,7 @@ from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, worse
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     fields,
@@ -40,7 +41,7 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 SHOWN_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
 SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
 _TIMESTAMP = re.compile(
-    r"(?<=timestamp )[0-9]+|(?<=file's time )[0-9]+|(?<=timestamps up to )[0-9]+|(?<=\()[0-9]{12,}(?=\))"
+    r"(?<=timestamp )[0-9]+|(?<=modification time )[0-9]+|(?<=timestamps up to )[0-9]+|(?<=\()[0-9]{12,}(?=\))"
 )
 UNCOMPACTED = "uncompacted"  # the name of a reason
 GOES = {
@@ -82,12 +83,15 @@ def command(
     Segments are deleted from the oldest on, and never above the high watermark: a segment that is kept also keeps all
     segments after it.
 
-    For several partitions a table of topics follows: what will be deleted, up to which time, and when the next segment
-    is due. For more than 20 partitions only this table and the findings are shown, unless --segments is given.
+    For several partitions a table of topics follows. The columns that begin with DUE are about the segments that the
+    next retention pass deletes: how many, their size, their offsets and their largest timestamp. NEXT DUE is when the
+    next segment after them is deleted. For more than 20 partitions only this table and the findings are shown, unless
+    --segments is given.
 
-    Each setting is shown with its source: given (-X), set by the topic (beside the data, or in the cluster's metadata),
-    dynamic, server.properties (--config), or default. A guessed default means that the cluster's metadata or the
-    server.properties is not known. If a topic's own settings are not known, the values of --config are used.
+    Each setting is shown with its source: given (-X), set by the topic (next to the data, or in the cluster's
+    metadata), dynamic, server.properties (--config), or default. A guessed default means that the cluster's
+    metadata or the server.properties is not known. If a topic's own settings are not known, the values of --config are
+    used.
 
     The command changes nothing, takes no lock, and works while a broker is running. Exit 1 if timestamps are in the
     future, if a time index has lost entries, or if the high watermark checkpoint cannot be read.
@@ -101,7 +105,7 @@ def command(
     guesses: dict[str, dict[str, None]] = {}  # guess -> topics with this guess
     compacted: list[TopicPartition] = []
     checkpoints = CheckpointLines(log_dir)
-    with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
+    with Progress(log_bytes(chosen.values()), "read", force=progress) as bar:
         for wanted in chosen:
             config = known.of(wanted.topic)
             try:
@@ -161,8 +165,9 @@ def _sum_up(sums: RetentionSums, partitions: int, as_json: bool) -> None:
     else:
         print_explained(topics)
         emit(
-            f"in all: {sum(each.going_segments for each in topics)} of {sum(each.segments for each in topics)} "
-            f"segments of {sum(len(each.partitions) for each in topics)} partitions will be deleted by the next pass, "
+            f"in all: {sum(each.going_segments for each in topics)} of "
+            f"{counted(sum(each.segments for each in topics), 'segment')} of "
+            f"{counted(sum(len(each.partitions) for each in topics), 'partition')} will be deleted by the next pass, "
             f"{_shown.size(sum(each.going_bytes for each in topics))}"
         )
 
@@ -193,14 +198,14 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
         if told.compaction is not None:
             state = told.compaction
             emit(
-                f"clean up to offset {state.first_dirty_offset}"
+                f"clean (compacted) up to offset {state.first_dirty_offset}"
                 f"{'' if state.checkpointed is not None else ' (no checkpoint: never compacted)'}, "
-                f"{_shown.size(state.clean_bytes)}; dirty up to {state.first_uncleanable_offset}, "
+                f"{_shown.size(state.clean_bytes)}; dirty (to be compacted) up to {state.first_uncleanable_offset}, "
                 f"{_shown.size(state.dirty_bytes)} ({100 * state.dirty_ratio:.0f} %)"
             )
             uncompacted = (each.text for entry in told.segments for each in entry.reasons if each.what == UNCOMPACTED)
             for text in dict.fromkeys(uncompacted):  # once for all segments from there on
-                emit(f"from offset {state.first_uncleanable_offset} on {text}")
+                emit(f"from offset {state.first_uncleanable_offset} on, {text}")
     for entry in told.segments:
         if as_json:
             emit_json(_json(entry, wanted))
@@ -253,7 +258,7 @@ def _compaction(state: CompactionState) -> dict[str, object]:
 
 def _print(entry: Explained, now_ms: int, is_local: bool, log_start: int) -> None:
     segment = entry.segment
-    times = "file time " if segment.record_timestamp < 0 else "up to "
+    times = "file modified " if segment.record_timestamp < 0 else "up to "
     has = f"offsets {segment.base_offset} to {segment.end_offset - 1}"
     if segment.end_offset <= segment.base_offset:
         has = "no offsets yet"

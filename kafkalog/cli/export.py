@@ -10,7 +10,7 @@ import click
 from kafkalog import _shown
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, tell_findings
+from kafkalog.cli.console import Progress, counted, emit, emit_json, fields, log_bytes, note, tell_findings
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.log.view import PartitionView
@@ -113,8 +113,9 @@ def command(
         )
     else:
         emit(
-            f"in all: {len(chosen)} partitions, {report.records} records, {_shown.size(report.bytes)} in "
-            f"{len(report.files)} files; {len(asked.lost)} ranges lost"
+            f"in all: {counted(len(chosen), 'partition')}, {counted(report.records, 'record')}, "
+            f"{_shown.size(report.bytes)} in {counted(len(report.files), 'file')}; "
+            f"{counted(len(asked.lost), 'range')} lost"
         )
     return FINDINGS if asked.lost or report.unread or missing else CLEAN
 
@@ -123,4 +124,4 @@ def _tell(file: ExportedFile, as_json: bool) -> None:
     if as_json:
         emit_json({"kind": "file", **fields(file)})
     else:
-        emit(f"{file.path}: {file.records} records, {_shown.size(file.bytes)}")
+        emit(f"{file.path}: {counted(file.records, 'record')}, {_shown.size(file.bytes)}")

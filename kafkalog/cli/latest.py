@@ -151,7 +151,7 @@ def _write(
         export_latest(log_dir, partitions, target, files, options, report=report, progress=bar.advance, told=_tell)
     finally:
         for file in report.files:
-            emit(f"{file.path}: {file.records} keys, {_shown.size(file.bytes)}")
+            emit(f"{file.path}: {counted(file.records, 'key')}, {_shown.size(file.bytes)}")
     return report.records
 
 

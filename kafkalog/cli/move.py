@@ -18,9 +18,9 @@ from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.move import Move, Step, carry_out, plan_move
 
 TELL = {
-    Step.COPY: "copy {size} to {target}, then remove the source",
-    Step.COMPARE: "both directories have it: compare {size}, and remove the source if all bytes are equal",
-    Step.CLEAN_UP: "already in {target}: remove the rest of the source",
+    Step.COPY: "would copy {size} to {target} and then remove the source",
+    Step.COMPARE: "both directories have it: would compare {size}, and remove the source if all bytes are equal",
+    Step.CLEAN_UP: "already in {target}: would remove the rest of the source",
     Step.DONE: "nothing to do: already in {target}",
 }
 

@@ -82,7 +82,7 @@ def command(
     act = yes and not dry_run
     config = topic_settings(log_dir, settings).given
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # this command prints what the engine would log
-    with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
+    with Progress(log_bytes(chosen.values()), "recovered" if act else "checked", force=progress) as bar:
         results = recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance)
         return print_all(results, act, as_json, [log_dir], log_dir)
 
@@ -155,7 +155,7 @@ def print_all(
                 f"{verify} finds damage there, and --from-start recovers from the log start on"
             )
         emit(
-            f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
+            f"in all: {counted(total['partitions'], 'partition')}, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"
             + (
                 f" (up to {total['missingRecords']} of these records were missing before)"
@@ -179,7 +179,7 @@ def _has_unread_index(result: Recovered) -> bool:
 
 
 def _lost(records: int, size_bytes: int) -> str:
-    return f"{'up to ' if records else ''}{records} records and {size_bytes} bytes"
+    return f"{'up to ' if records else ''}{counted(records, 'record')} and {counted(size_bytes, 'byte')}"
 
 
 def _json(result: Recovered, act: bool) -> dict[str, Any]:
@@ -215,8 +215,8 @@ def _print(result: Recovered, act: bool) -> None:
     else:
         done = "recovered" if act else "would be recovered (--yes does it)"
         emit(
-            f"{result.partition}: {done} from offset {result.recovery_point} on, has offsets {result.log_start_offset} "
-            f"up to {result.end_offset}"
+            f"{result.partition}: {done} from offset {result.recovery_point} on; the log starts at "
+            f"{result.log_start_offset} and ends at {result.end_offset}"
         )
     if result.lost_bytes and result.error is None:
         emit(
@@ -229,11 +229,11 @@ def _print(result: Recovered, act: bool) -> None:
         emit(f"  {result.lost_end}")
     for cut in result.cuts:
         emit(
-            f"  {'truncated' if act else 'would truncate'} {cut.length} bytes from byte {cut.position} of {cut.path} "
-            f"on: {cut.why}"
+            f"  {'truncated' if act else 'would truncate'} {counted(cut.length, 'byte')} from byte {cut.position} "
+            f"of {cut.path} on: {cut.why}"
         )
     for path, size in result.dropped.items():
-        emit(f"  {'deleted' if act else 'would delete'} {path} ({size} bytes)")
+        emit(f"  {'deleted' if act else 'would delete'} {path} ({counted(size, 'byte')})")
     listed = (("new", result.added), ("removed", result.removed), ("changed", result.changed))
     for what, files in listed:
         if files:

@@ -77,7 +77,7 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
             )
         else:
             done = "restored" if report.done else "would be restored"
-            emit(f"{partition}: {done}, offsets {start} up to {end}")
+            emit(f"{partition}: {done}: the log starts at {start} and ends at {end}")
     tell_findings(report.findings, as_json=as_json, lead="damaged in the source: ")
     if as_json:
         emit_json(
@@ -102,8 +102,9 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
         count = counted(len(report.findings), "finding")
         lost = f"lost since the backup: none; earlier damage ({count} above) is unchanged"
     emit(
-        f"in all: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, all checksums correct: {done}, {lost}"
+        f"in all: {counted(report.partitions, 'partition')}, {counted(report.segments, 'segment')}, "
+        f"{counted(report.records, 'record')}, {_shown.size(report.bytes)} of {time_words(report.finished_ms)}, "
+        f"all checksums correct: {done}, {lost}"
     )
     for source, path in report.directories.items():
         note(f"note: the log directory {source} {'is' if report.done else 'would be'} restored as {path}")

@@ -10,7 +10,7 @@ import click
 from kafkalog import _shown
 from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, note, some, time_words
+from kafkalog.cli.console import Progress, counted, emit, emit_json, note, some, time_words
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -65,9 +65,9 @@ def command(
     Without --yes the command only reports what it would delete, and a broker may be running. With --yes it deletes,
     which cannot be undone; the directory must not be in use (exit 3).
 
-    By default the retention rules decide: -X, the topic's own settings (beside the data, or in the cluster's metadata),
-    the cluster's dynamic ones, or --config. With --target-free the oldest segments of all partitions are deleted until
-    so many bytes of the file system are free.
+    By default the retention rules decide: -X, the topic's own settings (next to the data, or in the cluster's
+    metadata), the cluster's dynamic ones, or --config. With --target-free the oldest segments of all
+    partitions are deleted until so many bytes of the file system are free.
 
     The active segment, and everything above the high watermark, is never deleted. Kafka's internal topics and compacted
     topics are skipped, unless they are named and -X cleanup.policy=delete is given. A topic whose own policy is
@@ -94,7 +94,7 @@ def command(
             f"({known.why_unknown(min(topics, default=''))})"
         )
     also_compacted = named and "cleanup.policy" in known.given and all(known.of(topic).delete for topic in topics)
-    with Progress(len(chosen), "looked at", counts="partitions") as bar:
+    with Progress(len(chosen), "read", counts="partitions") as bar:
         if wanted_free is None:
             now_ms = SYSTEM_CLOCK.milliseconds()
             plan = plan_by_rules(
@@ -123,8 +123,9 @@ def command(
             gained = carry_out(plan, known, done=tell, freed=note_freed)
         except BaseException:
             if told:
-                gone = f"{sum(len(choice.going) for choice in told)} segments of {len(told)} partitions"
-                note(f"note: not complete: {gone} were deleted; run the same command again to delete the rest")
+                gone = counted(sum(len(choice.going) for choice in told), "segment")
+                gone += f" of {counted(len(told), 'partition')}"
+                note(f"note: not complete: deleted {gone}; run the same command again to delete the rest")
             raise
     elif as_json or detailed or len(plan.choices) <= DETAILED_MOST:
         for choice in plan.choices:
@@ -180,7 +181,7 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         )
         return
     emit(
-        f"{choice.partition}: {len(going)} segments, {_sizes(choice.size, choice.allocated)} "
+        f"{choice.partition}: {counted(len(going), 'segment')}, {_sizes(choice.size, choice.allocated)} "
         f"{_doing(plan, act)}; log start {choice.log_start_offset} -> "
         f"{choice.new_start}"
     )
@@ -234,7 +235,7 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
         )
     print_planned(topics, has_due=plan.free is None)
     emit(
-        f"in all: {segments} segments of {len(plan.choices)} partitions, "
+        f"in all: {counted(segments, 'segment')} of {counted(len(plan.choices), 'partition')}, "
         + _sizes(sum(choice.size for choice in plan.choices), plan.allocated)
         + (f", {_shown.size(gained)} freed" if act else "")
     )
@@ -245,11 +246,11 @@ def _tell_free(plan: Plan, wanted: int, asked: bool, act: bool) -> None:
     assert plan.free is not None
     target, free = _shown.size(wanted), _shown.size(plan.free)
     if wanted > plan.free and target == free:
-        target, free = f"{wanted} bytes", f"{plan.free} bytes"
+        target, free = counted(wanted, "byte"), counted(plan.free, "byte")
     if act:
         emit(f"{_shown.size(free_bytes(plan.log_dir))} are free now, {_shown.size(plan.free)} were before")
     elif wanted <= plan.free:
-        emit(f"{free} are free now: {target} are free already")
+        emit(f"{free} are free now, which is at least {target}: nothing is to be deleted")
     else:
         emit(f"{free} are free now")
     if plan.missing:

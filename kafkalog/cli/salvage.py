@@ -11,6 +11,7 @@ from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     fields,
@@ -92,9 +93,10 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
         )
     else:
         emit(
-            f"salvaged: {report.partitions} partitions, {report.batches} batches, {report.records} records, "
-            f"{_shown.size(report.bytes)} to {target}; {len(report.lost)} ranges lost"
-            + (f", leader epochs of {report.epochs_mended} batches mended" if report.epochs_mended else "")
+            f"salvaged: {counted(report.partitions, 'partition')}, {counted(report.batches, 'batch')}, "
+            f"{counted(report.records, 'record')}, {_shown.size(report.bytes)} to {target}; "
+            f"{counted(len(report.lost), 'range')} lost"
+            + (f", leader epochs of {counted(report.epochs_mended, 'batch')} repaired" if report.epochs_mended else "")
         )
         note_next("verify", target)
     code = FINDINGS if report.lost else CLEAN

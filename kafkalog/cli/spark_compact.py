@@ -19,7 +19,7 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, roots_a
 @click.option(
     "--by-shuffle",
     is_flag=True,
-    help="Compact one partition, and find the last offsets of its keys by a shuffle: for very many keys.",
+    help="Compact one partition, and find the last offsets of its keys by a shuffle: for many millions of keys.",
 )
 @SETTINGS
 @click.option(
@@ -61,7 +61,7 @@ def command(
         if dedupe_buffer_size is not None:
             buffer = parse_bytes(dedupe_buffer_size, "--dedupe-buffer-size")
         size, named = total_of(roots, only)
-        with Progress(size, "compacted" if yes else "looked at", force=progress) as bar:
+        with Progress(size, "compacted" if yes else "read", force=progress) as bar:
             if by_shuffle:
                 _, result = compacted_by_shuffle(
                     spark, roots[0], only[0], act=yes, config=given, rolls=roll, progress=bar.advance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import emit_json, fields
+from kafkalog.cli.console import counted, emit_json, fields
 from kafkalog.cli.spark import JSON, cluster, session
 from kafkalog.cli.tables import Cell, print_table
 
@@ -41,5 +41,5 @@ def command(
         ]
         below = [[f"  -> {each.advice}"] if each.advice else [] for each in found]
         print_table(["WHERE", "CHECK", "RESULT", "FOUND"], rows, left=4, below=below)
-        print(f"{len(found)} checks, {len(failed)} failed")
+        print(f"{counted(len(found), 'check')}, {len(failed)} failed")
     return FINDINGS if failed else CLEAN

@@ -7,7 +7,7 @@ import click
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, one_line
 from kafkalog.cli.choosing import COMMITTED, isolation
-from kafkalog.cli.console import Progress, emit, emit_json, fields, note
+from kafkalog.cli.console import Progress, counted, emit, emit_json, fields, note
 from kafkalog.cli.places import parse_bytes
 from kafkalog.cli.remote_places import both_tiers, storages_of
 from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of_row, roots_and_names, session, total_of
@@ -15,9 +15,13 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
 
 @click.command("export")
 @READ_DIRS
-@click.option("--to", "target", required=True, type=LocalPath(), metavar="FOLDER", help="The directory for the files.")
+@click.option(
+    "--to", "target", required=True, type=LocalPath(), metavar="EXPORT_DIR", help="The directory for the files."
+)
 @ONLY
-@click.option("--codec", default="snappy", show_default=True, help="Compression: none, snappy, gzip, lz4 or zstd.")
+@click.option(
+    "--codec", metavar="NAME", default="snappy", show_default=True, help="Compression: none, snappy, gzip, lz4 or zstd."
+)
 @click.option("--headers", is_flag=True, help="Add the column headers.")
 @COMMITTED
 @click.option(
@@ -32,7 +36,7 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
     show_default=True,
-    help="delta also makes FOLDER a Delta table (needs the package deltalake).",
+    help="delta also makes EXPORT_DIR a Delta table (needs the package deltalake).",
 )
 @JSON
 @PROGRESS
@@ -53,14 +57,16 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Write new records to Parquet files in FOLDER, such as topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
+    """Write new records to Parquet files in EXPORT_DIR.
+
+    A file is named such as topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
 
     The log directories are only read. Existing files are kept: run the command once an hour, and each run writes what
     was appended since. A run after an interrupted one continues it. Kafka's internal topics are exported only if they
     are named.
 
     Exit 1 if something was left out because of damage or could not be exported, 3 for an I/O error or while another
-    export to FOLDER is running.
+    export to EXPORT_DIR is running.
     """
     roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)
@@ -93,7 +99,7 @@ def command(
             if as_json:
                 emit_json({"kind": "file", **fields(each.range.partition), **fields(file)})
             else:
-                emit(f"{file.path}: {file.records} records, {_shown.size(file.bytes)}")
+                emit(f"{file.path}: {counted(file.records, 'record')}, {_shown.size(file.bytes)}")
     totals = (sum(each.records for each in found), sum(each.bytes for each in found))
     files, failed = sum(len(each.files) for each in found), sum(each.error is not None for each in found)
     skipped = sum(len(each.skipped) for each in found)
@@ -101,7 +107,7 @@ def command(
         summary = {"files": files, "ranges": len(found), "failed": failed, "skipped": skipped}
         emit_json({"kind": "summary", **summary, "records": totals[0], "bytes": totals[1]})
     else:
-        words = f"{totals[0]} records, {_shown.size(totals[1])} in {files} files"
-        words += f"; {failed} of {len(found)} ranges failed" if failed else ""
-        emit(f"in all: {words}" + (f"; {skipped} times something was left out" if skipped else ""))
+        words = f"{counted(totals[0], 'record')}, {_shown.size(totals[1])} in {counted(files, 'file')}"
+        words += f"; {failed} of {counted(len(found), 'range')} failed" if failed else ""
+        emit(f"in all: {words}" + (f"; {counted(skipped, 'range')} left out" if skipped else ""))
     return code

@@ -7,19 +7,19 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, LocalPath, one_line
-from kafkalog.cli.console import Progress, emit, emit_json, fields, parse_settings
+from kafkalog.cli.console import Progress, counted, emit, emit_json, fields, parse_settings
 from kafkalog.cli.places import SETTINGS
 from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, session
 
 
 @click.command("import")
-@click.argument("source", type=LocalPath(), metavar="FOLDER")
+@click.argument("source", type=LocalPath(), metavar="EXPORT_DIR")
 @click.argument("log_dir", type=LocalPath(), metavar="DIR")
 @click.argument("partitions", nargs=-1)
 @ONLY
 @YES
 @SETTINGS
-@click.option("--compression", help="Compression of batches: none, gzip, snappy, lz4 or zstd.")
+@click.option("--compression", metavar="CODEC", help="Compression of batches: none, gzip, snappy, lz4 or zstd.")
 @click.option("--resume", is_flag=True, help="Append to existing partitions what they do not have yet.")
 @JSON
 @PROGRESS
@@ -38,7 +38,7 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Create partitions in DIR from what `kafkalog spark export` wrote to FOLDER, with every record at its offset.
+    """Create partitions in DIR from what `kafkalog spark export` wrote to EXPORT_DIR, with every record at its offset.
 
     PARTITIONS (topic-0, a topic, or a glob) limits them; the default is all. Without --yes the command only reports the
     partitions and how many records they would get. Exit 1 if a partition could not be created, 3 for an I/O error or if
@@ -58,9 +58,8 @@ def command(
             elif planned.error is not None:
                 emit(f"{partition}: cannot be created: {one_line(planned.error)}")
             else:
-                emit(
-                    f"{partition}: {records} records in {len(planned.written)} files would be imported (--yes does it)"
-                )
+                files = counted(len(planned.written), "file")
+                emit(f"{partition}: {counted(records, 'record')} in {files} would be imported (--yes does it)")
         return code
     total = sum(planned.bytes for planned in to_import(source, named))
     with session(master, conf) as spark, Progress(total, "imported", force=progress) as bar:
@@ -76,7 +75,10 @@ def command(
         elif each.error is not None:
             emit(f"{each.partition}: was not created: {one_line(each.error)}")
         else:
-            emit(f"{each.partition}: {each.records} records, offsets {each.log_start_offset} to {each.end_offset - 1}")
+            emit(
+                f"{each.partition}: {counted(each.records, 'record')}, offsets {each.log_start_offset} to "
+                f"{each.end_offset - 1}"
+            )
     return code
 
 

@@ -41,6 +41,6 @@ def command(
         from kafkalog.spark.jobs.recovery import recovered
 
         size, named = total_of(roots, only)
-        with Progress(size, "recovered" if yes else "looked at", force=progress) as bar:
+        with Progress(size, "recovered" if yes else "checked", force=progress) as bar:
             found = recovered(spark, roots, named, act=yes, config=given, from_start=from_start, progress=bar.advance)
     return recovery.print_all([each.result for each in found], yes, as_json, roots)

@@ -13,6 +13,7 @@ from kafkalog._face.remote_tier import refuse_nested
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     fields,
@@ -155,7 +156,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     others = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.copied_size is not None]
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
-        note(f"{where}: the object of its log has {row.size} bytes; {row.copied_size} were copied")
+        note(f"{where}: the object of its log has {counted(row.size, 'byte')}; {row.copied_size} were copied")
     damaged = [row for row in rows if row.damage is not None]
     for row in damaged:
         note(f"{row.partition} {row.base_offset} {row.segment_id}: its manifest is damaged: {row.damage}")
@@ -164,7 +165,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
 
 def _flaw(row: tiering.TierSegment) -> str:
     if not row.is_whole:
-        return ", not whole"
+        return ", objects missing"
     if row.damage is not None:
         return ", damaged"
     return ", incomplete" if row.lacks else ", wrong size" if row.copied_size else ""
@@ -223,7 +224,8 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
 def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     partition = orphan.partition.topic_partition
     if not as_json:
-        what = f"{partition} {orphan.base_offset} {orphan.segment_id}: {orphan.why}, {len(orphan.keys)} objects"
+        objects = counted(len(orphan.keys), "object")
+        what = f"{partition} {orphan.base_offset} {orphan.segment_id} ({objects}): {orphan.why}"
         emit(paint(what, "red"))
         for key in orphan.keys:
             emit(f"  {key}")
@@ -288,9 +290,9 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
         if as_json:
             emit_json({"kind": "copy", **fields(each), **_split(each.partition), "copied": copied, "done": yes})
         elif yes:
-            emit(f"{each.partition}: {copied} of {each.segments} closed segments copied to {tier.url}")
+            emit(f"{each.partition}: {copied} of {counted(each.segments, 'closed segment')} copied to {tier.url}")
         else:
-            emit(f"{each.partition}: {each.segments} closed segments only on disk, {_shown.size(each.size)}")
+            emit(f"{each.partition}: {counted(each.segments, 'closed segment')} only on disk, {_shown.size(each.size)}")
         if yes and copied < each.segments:
             code = FINDINGS  # the log has the reason
     if as_json:
@@ -353,7 +355,7 @@ def restore(
         if as_json:
             emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
         else:
-            emit(f"{each}: {_shown.size(size)}{f' restored to {target}' if yes else ''}")
+            emit(f"{each}: {_shown.size(size)} {'restored' if yes else 'would be restored'} to {target}")
     tell_findings(findings, as_json=as_json)
     if as_json:
         summary = {"partitions": len(sizes), "bytes": sum(sizes.values()), "to": target, "done": yes}
@@ -414,16 +416,16 @@ def orphans(
     broken = [orphan for orphan in every if orphan.is_damaged and orphan.is_whole]
     for orphan in broken:
         note(
-            f"{orphan.partition.topic_partition} {orphan.base_offset} {orphan.segment_id}: not an orphan, {orphan.why}"
+            f"{orphan.partition.topic_partition} {orphan.base_offset} {orphan.segment_id}: not an orphan: {orphan.why}"
         )
     lacking = len(every) - len(found) - len(broken)
     if lacking:
-        note(f"{lacking} segments lack objects: these are not orphans, and `kafkalog tier verify` names them")
+        note(f"{counted(lacking, 'segment')} with missing objects: not orphans; `kafkalog tier verify` names them")
     if not found:
-        note("there are none")
+        note("there are no orphans")
         return CLEAN
-    note(f"deleted: {len(gone)} objects" if yes else "nothing was deleted; --yes does it")
+    note(f"deleted: {counted(len(gone), 'object')}" if yes else "nothing was deleted; --yes does it")
     kept = 0 if whole else sum(orphan.is_whole for orphan in found)
     if kept:
-        note(f"{kept} complete segments are kept, because another store may use them; --whole deletes them too")
+        note(f"kept: {counted(kept, 'complete segment')} that another store may use; --whole deletes them too")
     return FINDINGS

@@ -91,7 +91,7 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     elif found.rows:
         print_table(COLUMNS, [_cells(row, exact, known) for row in found.rows.values()])
     else:
-        note(f"no topics: expected folders such as orders-0 ({NO_PARTITIONS})")
+        note(f"no topics: expected directories such as orders-0 ({NO_PARTITIONS})")
     for text in found.findings:
         if as_json:
             emit_json({"kind": "finding", "what": text})

@@ -13,6 +13,7 @@ from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, Usage, one_line, worse
 from kafkalog.cli.console import (
     Progress,
+    counted,
     emit,
     emit_json,
     fields,
@@ -102,7 +103,7 @@ def show(
     holders = _Holders(log_dir)
     checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
     sizes = {partition: log_bytes((folder,)) for partition, folder in chosen.items()}
-    with Progress(sum(sizes.values()), "looked at", force=progress) as bar:
+    with Progress(sum(sizes.values()), "read", force=progress) as bar:
         for partition, folder in chosen.items():
             try:
                 found = look_for_transactions(
@@ -204,7 +205,7 @@ def _tell(results: list[PartitionTransactions], holders: _Holders) -> None:
     for found in results:
         behind = found.log_end_offset - found.last_stable_offset
         stable = f"last stable offset {found.last_stable_offset}"
-        stable += f", {behind} offsets before the end" if behind else ", the end"
+        stable += f", {counted(behind, 'offset')} before the end" if behind else ", the end"
         emit(
             f"{found.partition}: {found.committed} committed, {found.aborted} aborted, {len(found.open)} open, "
             f"{found.hanging} hanging; {stable}"
@@ -218,14 +219,15 @@ def _tell_open(found: PartitionTransactions, txn: OpenTransaction, holders: _Hol
     state = paint("hanging", "red") if txn.hanging else "open"
     emit(
         f"{partition}: {state} for {span(txn.age_ms)}: {_whose(holder, is_its)}producer {txn.producer_id} epoch "
-        f"{txn.producer_epoch}, {txn.records} records from offset {txn.first_offset} on, {known} {time_words(since)}, "
-        f"last write {time_words(txn.last_timestamp)}"
+        f"{txn.producer_epoch}, {counted(txn.records, 'record')} from offset {txn.first_offset} on, {known} "
+        f"{time_words(since)}, last write {time_words(txn.last_timestamp)}"
     )
-    held = f"{max(0, txn.held_records - txn.records)} records of others and its own {txn.records}"
+    others = counted(max(0, txn.held_records - txn.records), "record")
+    held = f"its {counted(txn.records, 'record')} and {others} of others"
     if txn is found.open[0]:
-        emit(f"  holds back from read_committed readers {held}, for {span(txn.age_ms)}")
+        emit(f"  read_committed readers do not get {held}, for {span(txn.age_ms)}")
     else:
-        emit(f"  would hold back {held}, if the earlier ones ended")
+        emit(f"  read_committed readers would not get {held}, if the earlier transactions ended")
 
 
 def _how_to_end(partition: TopicPartition, txn: OpenTransaction, holders: _Holders) -> list[str]:
@@ -248,7 +250,7 @@ def _how_to_end(partition: TopicPartition, txn: OpenTransaction, holders: _Holde
 def _whose(holder: TransactionOf | None, is_its: bool) -> str:
     if holder is None:
         return ""
-    says = holder.state if is_its else f"its coordinator knows nothing of it: {holder.state}"
+    says = holder.state if is_its else f"not open at its coordinator: {holder.state}"
     return f"transactional id {holder.transactional_id!r} ({says}), "
 
 

@@ -10,7 +10,7 @@ import click
 
 from kafkalog._limits import LONG_MAX, SHORT_MAX
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
-from kafkalog.cli.console import emit, emit_json, locate, note, some, tell_findings
+from kafkalog.cli.console import counted, emit, emit_json, locate, note, some, tell_findings
 from kafkalog.cli.places import TAKE_OVER, without_metadata
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import TopicPartition
@@ -160,7 +160,7 @@ def _tell_abort(plan: Abort, stable: dict[TopicPartition, int] | None, as_json: 
         return
     for partition in plan.partitions:
         txn = plan.open.get(partition)
-        what = "" if txn is None else f", {txn.records} records from offset {txn.first_offset} on"
+        what = "" if txn is None else f", {counted(txn.records, 'record')} from offset {txn.first_offset} on"
         doing = "aborted" if is_done else f"would be aborted ({does_it} does it)"
         then = "" if stable is None else f"; the last stable offset is {stable[partition]}"
         emit(f"{partition}: producer {plan.producer_id} epoch {plan.producer_epoch}{what}: {doing}{then}")

@@ -144,8 +144,8 @@ def print_report(
         if missing:
             verdict += ", except for what is missing" if report.ok else ", in addition to what is missing"
         emit(
-            f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.batches} batches, "
-            f"{report.records} records, {_shown.size(report.bytes)}"
+            f"{verdict}: {counted(report.partitions, 'partition')}, {counted(report.segments, 'segment')}, "
+            f"{counted(report.batches, 'batch')}, {counted(report.records, 'record')}, {_shown.size(report.bytes)}"
         )
         for log_dir, found in (by_place or {}).items():
             _note_next(found, log_dir)

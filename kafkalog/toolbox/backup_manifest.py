@@ -226,7 +226,7 @@ def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
         )
         if not found.directories:
             raise ValueError("it lists no directory")
-        _each_once("the folder", (each.folder for each in found.directories))
+        _each_once("the directory", (each.folder for each in found.directories))
         _each_once("the partition", (each.partition for every in found.directories for each in every.partitions))
         return found
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, KafkalogError) as error:

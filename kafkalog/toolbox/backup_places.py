@@ -114,7 +114,7 @@ def refuse_in_log_dir(path: str, files: Files) -> None:
             raise IllegalArgumentException(
                 f"{each} has {sign}, so it is a log directory; expected a path outside of log directories",
                 path=path,
-                hint=f"nothing was created; name another directory, such as {instead}; if {each} is no log directory, "
+                hint=f"nothing was created; name another directory, such as {instead}; if it is not a log directory, "
                 f"move {sign} out of it",
             )
 

@@ -118,10 +118,12 @@ def left_alone(
     for partition in partitions:
         config = settings.of(partition.topic)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            found[partition] = Reason("metadata", "the controller's log, which uses its own snapshots")
+            found[partition] = Reason(
+                "metadata", "it is the log of the cluster's controllers, which write snapshots instead"
+            )
         elif is_copied(partition):
             found[partition] = Reason(
-                "tiered", "some of it was copied to a remote tier, and a compacted topic cannot be tiered"
+                "tiered", "a part of it was copied to a remote tier, and a tiered topic cannot be compacted"
             )
         elif not (policy_is_said or settings.says(partition.topic, "cleanup.policy")):
             trace = ", but a cleaner has compacted it before" if was_compacted(partition, checkpoints) else ""
@@ -370,7 +372,7 @@ def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:
     _, dirty_bytes = calculate_cleanable_bytes(log, first_dirty_offset, max(first_dirty_offset, uncleaned.offset))
     if dirty_bytes:
         ratio = log.config.min_cleanable_dirty_ratio
-        return Reason("ratio", f"its dirty share is not above {RATIO}={ratio}", first_dirty_offset)
+        return Reason("ratio", f"the dirty share of the log is not above {RATIO}={ratio}", first_dirty_offset)
     return tell(uncleaned, log.config, now_ms)
 
 

@@ -4,8 +4,8 @@ If both have a partition, the offsets that both have are compared: from the larg
 end offset, as they were seen first.  That range is split into pieces at offsets where both logs begin a batch.  Pieces
 with the same bytes are equal, even in different segments.  Only the others are decoded and compared column by column.
 So batch layout, compression, producer ids and leader epochs do not count, unless bytes are to be compared.  Markers of
-transactions are no records and count only as bytes.  But a transaction that one log has aborted and the other has not
-is a difference, because read_committed readers see it.  Equal bytes are not checked for damage: `verify` does that.
+transactions are no records and count only as bytes.  However, a transaction that one log has aborted and the other has
+not is a difference, because read_committed readers see it.  Equal bytes are not checked for damage: `verify` does that.
 
 Only reads, takes no lock, works while others write.  Needs pyarrow if bytes differ.
 """

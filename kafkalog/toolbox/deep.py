@@ -29,6 +29,7 @@ from kafkalog.engine.segment.index_reader import aborted_txns
 from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S
+from kafkalog.toolbox.words import counted
 
 if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
@@ -127,8 +128,8 @@ class DeepCheck:
             self._findings.add_row(
                 path,
                 table[row],
-                f"{int(counts[row])} records with offsets up to {int(table['last_offset'][row])}, but the header says "
-                f"{int(table['record_count'][row])}",
+                f"{counted(int(counts[row]), 'record')} with offsets up to {int(table['last_offset'][row])}, but the "
+                f"header says {int(table['record_count'][row])}",
             )
         if disorder or wrong.any() or not len(offsets):
             if disorder and not wrong.any():

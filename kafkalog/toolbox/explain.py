@@ -26,7 +26,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError
 from kafkalog.toolbox.compaction_state import CompactionState, look_at_compaction
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
-from kafkalog.toolbox.words import command, span
+from kafkalog.toolbox.words import command, counted, span
 
 __all__ = ["Explained", "Explanation", "FutureRecord", "Reason", "explain"]
 
@@ -173,7 +173,7 @@ def _compaction_reason(
     segment: SegmentFacts, state: CompactionState, config: LogConfig, log_dir: str, partition: TopicPartition
 ) -> Reason:
     if segment.active or segment.base_offset >= state.first_uncleanable_offset:
-        text = f"compaction leaves it alone: {state.held.text}"
+        text = f"compaction changes nothing yet: {state.held.text}"
         if state.held.what == Bound.TRANSACTION.value:
             text += f" ({command('transactions', log_dir, partition)} shows it)"
         return Reason("uncompacted", text)
@@ -186,18 +186,19 @@ def _compaction_reason(
     compact = command("compact", os.path.join(log_dir, str(partition)))
     if state.is_due:
         why = (
-            f"something in it is {span(state.overdue_ms)} over max.compaction.lag.ms"
+            f"one of its records is {span(state.overdue_ms)} over max.compaction.lag.ms"
             if state.overdue_ms
             else f"{_percent(state.dirty_ratio)} of the log is dirty, more than min.cleanable.dirty.ratio"
         )
         text = (
-            f"dirty, and due: {why}.  A running cleaner compacts it next, unless it failed on it before and marked the "
-            f"partition as uncleanable: {compact} shows what it would find"
+            f"to be compacted by the next pass: {why}.  If a running cleaner does not do it, it failed before and has "
+            f"marked the partition as uncleanable: {compact} shows why"
         )
     else:
         text = (
-            f"dirty: {_percent(state.dirty_ratio)} of the log is dirty, and a cleaner compacts it above "
-            f"min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; {compact} shows what a pass would do now"
+            f"to be compacted, but not yet: {_percent(state.dirty_ratio)} of the log is dirty, and a cleaner starts "
+            f"above min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; {compact} shows what a pass "
+            "would do now"
         )
     return Reason("dirty", text)
 
@@ -232,15 +233,15 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, 
     """Returns why a segment stays after the others are deleted."""
     segment, held = upto.segment, upto.unreplicated
     if segment.active and segment.size == 0:
-        return [Reason("active", "it is the active segment, and empty: a log always has one")]
+        return [Reason("active", "it is the active segment, and it is empty: a log always has one")]
     if held is not None:
         behind = None if held is segment else held.base_offset
-        whose = "its" if behind is None else f"segment {behind}'s"
+        whose = "the segment's" if behind is None else f"segment {behind}'s"
         return [
             Reason(
                 "highWatermark",
-                f"the high watermark {left.high_watermark} is before {whose} end {held.end_offset}: no segment is "
-                "deleted before all replicas have it",
+                f"the high watermark {left.high_watermark} is before {whose} end offset {held.end_offset}: no segment "
+                "is deleted before all replicas have it",
                 behind,
             )
         ]
@@ -266,8 +267,10 @@ def _reason(
     match rule:
         case Rule.LOG_START:
             if segment.active:
-                return Reason("logStart", "it is the active segment, which the log start never passes")
-            text = f"the log start {left.log_start_offset} is before its end {segment.end_offset}"
+                return Reason("logStart", "it is the active segment: the log start offset is never after it")
+            text = (
+                f"the log start offset {left.log_start_offset} is before the segment's end offset {segment.end_offset}"
+            )
             if config.delete and not config.remote_storage_enable:  # because `delete-records` accepts it only then
                 text += (
                     f"; {command('delete-records', folder, '--before', segment.end_offset)} shows what raising it does"
@@ -279,8 +282,9 @@ def _reason(
             missing = config.retention_bytes - upto.bytes_without
             return Reason(
                 "size",
-                f"without it and older segments the log would have {upto.bytes_without} bytes, and "
-                f"{lead}retention.bytes keeps {config.retention_bytes}: it is deleted after {missing} more bytes, or "
+                f"without it and older segments the log would have {counted(upto.bytes_without, 'byte')}, and "
+                f"{lead}retention.bytes keeps {config.retention_bytes}: it is deleted after "
+                f"{counted(missing, 'more byte')}, or "
                 f"with {lead}retention.bytes={config.retention_bytes - missing}",
                 after_bytes=missing,
             )
@@ -325,7 +329,11 @@ def _find_future(explanation: Explanation, log_dir: str, config: LogConfig, now_
             explanation.findings.append(
                 f"{entry.segment.path}: it has timestamps up to {entry.segment.record_timestamp}, "
                 f"{span(entry.segment.record_timestamp - now_ms)} in the future{where}"
-                + (f"; until then retention.ms deletes neither it nor the {held} segments after it" if counts else "")
+                + (
+                    f"; until then retention.ms deletes neither it nor the {counted(held, 'segment')} after it"
+                    if counts
+                    else ""
+                )
             )
 
 

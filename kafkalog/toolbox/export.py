@@ -29,6 +29,7 @@ from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.space import NOTHING_LEFT, READS, bytes_in, telling_full
 from kafkalog.toolbox.unread import unread
+from kafkalog.toolbox.words import counted
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
@@ -217,7 +218,7 @@ def _how_to_go_on(done: int, plan: Sequence[Sequence[TopicPartition]], files: Fi
         return NOTHING_LEFT
     left = [str(each) for chosen in plan[done:] for each in chosen]
     some = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
-    return f"{done} of {len(plan)} files are complete and stay: export the others ({some}), or all with force"
+    return f"{done} of {counted(len(plan), 'file')} already complete: export the others ({some}), or all with force"
 
 
 def _telling(selection: Selection, report: ExportReport) -> Selection:

@@ -145,7 +145,7 @@ def read_note(path: str, files: Files = OS_FILES) -> Any:
         content = json.loads(read_small(path, files))
         expected = content.pop(CHECKSUM)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _bad_note(path, f"the file is no note of an export: {error}") from None
+        raise _bad_note(path, f"the file does not describe an export: {error}") from None
     if _checksum(content) != expected:
         raise _bad_note(path, f"its checksum is {_checksum(content)}; expected {expected}")
     return content

@@ -19,6 +19,7 @@ from kafkalog.engine.segment.transaction_index import VERSION
 from kafkalog.errors import CorruptIndexException, RemoteResourceNotFoundException
 from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report, told
 from kafkalog.toolbox.unread import unread
+from kafkalog.toolbox.words import counted
 
 LARGE_INTERVAL_BYTES = 64 << 10  # 16 times Kafka's default of index.interval.bytes
 READ_LEAST_BYTES = 16 << 20  # this much of an index is read even if its log is small
@@ -74,7 +75,7 @@ class IndexCheck:
                 path,
                 whole,
                 len(data) - whole,
-                f"its size of {len(data)} bytes is no multiple of an entry's {dtype.itemsize} bytes",
+                f"its size of {len(data)} bytes is not a multiple of the {dtype.itemsize} bytes of an entry",
             )
         if count < len(entries):
             self._findings.add(
@@ -224,7 +225,7 @@ class IndexCheck:
         slots = np.flatnonzero(behind & ~found)
         if len(slots) > 1:
             spans = ", ".join(f"{name} {_span(column[slots].tolist())}" for name, column in columns.items())
-            self._stretch(path, dtype, slots, f"{len(slots)} entries of the index name {what} ({spans})")
+            self._stretch(path, dtype, slots, f"{counted(len(slots), 'index entry')} for {what} ({spans})")
             found[slots] = True
 
     def _is_cut_short(self) -> bool:

@@ -38,7 +38,7 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, w
 
 __all__ = ["Choice", "Going", "Plan", "TopicSettings", "carry_out", "plan_by_rules", "plan_until_free"]
 
-COMPACTED = "compacted: the oldest records may be the latest of their keys"
+COMPACTED = "its topic is compacted: the oldest records may be the latest of their keys"
 COMPACTED_TOO = {  # by the rules, or not -> what to do instead
     True: "`kafkalog compact` makes it smaller; its rules also delete if you name it with "
     "-X cleanup.policy=compact,delete",
@@ -256,15 +256,15 @@ def _facts(
         if progress is not None:
             progress(1)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            plan.skipped[partition] = "the controller's log, which uses its own snapshots"
+            plan.skipped[partition] = "it is the log of the cluster's controllers, which write snapshots instead"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
-            plan.skipped[partition] = "an internal topic of Kafka, whose oldest records are needed"
+            plan.skipped[partition] = "it is an internal topic of Kafka, whose oldest records are needed"
         elif not also_compacted and _is_kept_compacted(partition, settings, checkpoints, by_rules):
             plan.skipped[partition] = f"{COMPACTED} ({COMPACTED_TOO[by_rules]})"
         elif settings.of(partition.topic).remote_storage_enable or is_copied(partition):
             plan.skipped[partition] = (
-                "tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
-                "deletes the copied segments by local.retention.*"
+                "it is tiered (remote.storage.enable, or a part was copied to a tier): a store that is opened with "
+                "the tier deletes the copied segments by local.retention.*"
             )
         elif not (also_compacted or named) and settings.is_of_cluster and not settings.knows(partition.topic):
             plan.skipped[partition] = (

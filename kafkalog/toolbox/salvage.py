@@ -479,7 +479,7 @@ class _Salvage:
                 return end  # a few bytes or zeros after the end of the log were never records
             self._has_told_end = True
         self._told_up_to = max(self._told_up_to, last + 1)
-        what = unreadable or VERDICT_TEXT.get(why, "bytes that are no batch")
+        what = unreadable or VERDICT_TEXT.get(why, "bytes that are not a batch")
         self._report.lost.append(Lost(path, position, end - position, self._next_offset, last, what))
         self._report.ranges.append(self._losses.damage(file, base, position, end, self._next_offset, found, following))
         self._progress(end - position)

@@ -31,6 +31,7 @@ from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
 from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
+from kafkalog.toolbox.words import counted
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
@@ -196,7 +197,10 @@ class SegmentCheck:
         self.report.segments += 1
         if base < self.next_offset:
             self.report.add(
-                path, 0, 0, f"it begins at offset {base}, but the segment before it goes up to {self.next_offset - 1}"
+                path,
+                0,
+                0,
+                f"it begins at offset {base}, but the segment before it ends at offset {self.next_offset - 1}",
             )
         else:
             self._tell_gap(path, base)
@@ -309,25 +313,25 @@ class SegmentCheck:
         is_read = not (isinstance(file, FileAroundBadBlocks) and file.why_not(position, size))
         if following is None and is_read and all_zero(file, position, size):
             self.report.notes.append(
-                f"{path}: {size - position} zero bytes after the log's end at {position} (preallocated, or not yet "
-                "written at a power loss)"
+                f"{path}: {counted(size - position, 'zero byte')} after the log's end at {position} (preallocated, or "
+                "not yet written at a power loss)"
             )
             self._tell(size - position)
             return size
         head = file.pread(RECORD_BATCH_OVERHEAD, position).ljust(RECORD_BATCH_OVERHEAD, b"\0")
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
         end = size if found is None else found.position
-        what = VERDICT_TEXT.get(why, "bytes that are no batch")
+        what = VERDICT_TEXT.get(why, "bytes that are not a batch")
         if why == native.BAD_CRC:
             header = native.header_at(head)
             what = f"a bad CRC (stored {header.crc}) at offset {header.base_offset}"
         elif why == native.OK:
-            what = "the rest is too short for a batch"
+            what = "the remaining bytes are too few for a batch"
         if found is not None:
             gone = found.base_offset - self.next_offset
             what += f"; the next good batch begins at offset {found.base_offset}"
             if gone > 0:
-                what += f" ({gone} offsets lost)"
+                what += f" ({counted(gone, 'offset')} lost)"
         elif following is None:
             what += "; no good batch follows (an unclean open truncates here)"
             self.told_end = True

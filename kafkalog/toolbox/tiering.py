@@ -753,10 +753,10 @@ def _why(found: FoundSegment, known: Mapping[str, RemoteLogSegmentState] | None)
     if known is None and not found.is_whole and names.LOG_FILE_SUFFIX not in found.lacks:
         last = found.lacks[-1]
         return (
-            f"objects of it are missing: an unfinished upload, or a segment that lost its {last}; its log "
-            "exists, and without the directory this cannot be decided"
+            f"objects are missing: it is an unfinished upload, or a segment that lost its {last}.  Its log exists: "
+            "--remote with the log directory tells which"
         )
-    return "objects of it are missing"
+    return "objects are missing"
 
 
 def remove(

@@ -24,6 +24,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.toolbox.folders import Folders, another_name, folders_of, named_folders
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
+from kafkalog.toolbox.words import counted
 
 __all__ = ["TopicRow", "Topics", "topics"]
 
@@ -159,7 +160,7 @@ def topics(
             unread = sum(part.unread.values())
             if unread:
                 result.findings.append(
-                    f"{path}: {unread} bytes are not readable batches (`kafkalog verify` shows which)"
+                    f"{path}: {counted(unread, 'byte')} cannot be read as batches (`kafkalog verify` shows which)"
                 )
     result.rows = {topic: row for topic, row in result.rows.items() if row.partitions}
     for row in result.rows.values():
@@ -192,7 +193,7 @@ def _tell_odd(found: Folders, result: Topics) -> None:
         for path in found.strays
     ]
     if found.metadata is not None:
-        result.notes.append(f"{found.metadata}: the controller's log, which is no topic")
+        result.notes.append(f"{found.metadata}: the log of the cluster's controllers, not a topic")
 
 
 class _Part(NamedTuple):
@@ -237,7 +238,10 @@ def _look_at(
 
 
 def _wrong(part: _Part) -> list[Wrong]:
-    return [Wrong(path, None, f"{size_bytes} bytes are no batches") for path, size_bytes in part.unread.items()]
+    return [
+        Wrong(path, None, f"{counted(size_bytes, 'byte')} cannot be read as batches")
+        for path, size_bytes in part.unread.items()
+    ]
 
 
 def _topic_ids(folders: Iterable[str], files: Files) -> list[str]:

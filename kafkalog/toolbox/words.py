@@ -5,6 +5,15 @@ from __future__ import annotations
 import shlex
 
 
+def counted(count: int, noun: str) -> str:
+    """Formats a count with its noun: "1 batch", "2 batches", "2 entries"."""
+    if count == 1:
+        return f"{count} {noun}"
+    if noun.endswith(("ry", "ty", "cy")):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith(('ch', 'x')) else 's'}"
+
+
 def command(*words: object) -> str:
     """Returns a command line of kafkalog as it can be typed."""
     return f"`kafkalog {shlex.join(map(str, words))}`"

@@ -33,7 +33,8 @@ HOUR = 3_600_000
 SECONDS_MAX = 60
 BYTES_MAX = 300 * 1024
 ITEMS = {"tea": 12.5, "coffee": 9.9, "honey": 7.25, "jam": 4.8, "bread": 3.2}
-KEEP = {"retention.ms": "-1", "segment.ms": str(7 * 24 * HOUR)}  # records keep their times, so weeks are segments
+# Segments follow the records' times, so each has a week; its indexes have an entry for each batch but the first.
+KEEP = {"retention.ms": "-1", "segment.ms": str(7 * 24 * HOUR), "index.interval.bytes": "100"}
 SETTINGS = {
     "log.cleaner.backoff.ms": str(24 * HOUR),  # `prices` stays as it was written
     "metadata.max.idle.interval.ms": "0",  # no empty records in __cluster_metadata

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 from tests.pages.page import ROOT, Block, Page
 
 COMMAND_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 10
 SHOWN_LINES_MAX = 12
 MARK = "\x1e"  # between the outputs of commands
 SET_UP = re.compile(
@@ -35,6 +37,7 @@ VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r"\b\d{13}\b"), "MILLISECONDS"),
+    (re.compile(r"(?:(?<=-)|(?<![\w-]))(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[\w-]{22}(?![\w-])"), "UUID"),
     (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|seconds|min|minutes|h|d)\b"), "DURATION"),
     (re.compile(r"\b\d+(\.\d+)? ?([KMG]i?)?B/s"), "RATE"),
     (re.compile(r"\b\d+(\.\d+)? [KMGT]?i?B are free now"), "FREE"),
@@ -149,6 +152,15 @@ def _run_python(block: Block, space: dict[str, Any], where: str) -> str:
     return output.getvalue()
 
 
+def _runs(group: int) -> bool:
+    """Whether a process of the group is still there."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class _Commands:
     """Runs the commands of console blocks; stops what they left running."""
 
@@ -170,6 +182,9 @@ class _Commands:
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGTERM)
+        until = time.monotonic() + STOP_SECONDS_MAX
+        while any(map(_runs, self._groups)) and time.monotonic() < until:  # a server writes while it stops
+            time.sleep(0.02)
         self._tools.cleanup()
 
     def run(self, code: str, where: str) -> str:

@@ -5,6 +5,7 @@ A function is a context manager that gets the directory.  Times in these logs ar
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import kafkalog
 from tests.pages.page import DOCS, ROOT, Page
@@ -108,7 +110,8 @@ def crashed_kafka_logs(place: Path) -> Iterator[None]:
     (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
     log = logs / "orders-0" / f"{last['orders-0']:020}.log"
     log.write_bytes(log.read_bytes()[:-30])
-    log.with_suffix(".timeindex").write_bytes(b"")
+    for kind in (".index", ".timeindex"):
+        log.with_suffix(kind).write_bytes(b"")
     yield
 
 
@@ -140,3 +143,73 @@ def web_shop(place: Path) -> Iterator[dict[str, Any]]:
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             subprocess.run([sys.executable, block.title], cwd=place, env=environment, check=True, capture_output=True)
     yield {}
+
+
+@contextmanager
+def tiered_shop(place: Path) -> Iterator[None]:
+    """`shop/`: a closed store with the tiered topic `orders`, and `tier/`: its remote tier, without two segments."""
+    settings = {"remote.storage.enable": "true", "internal.segment.bytes": "4000"}
+    with kafkalog.open(place / "shop", remote=place / "tier", maintenance=False) as store:
+        orders = store.create_topic("orders", partitions=1, config=settings)
+        for number in range(150):
+            if number == 100:
+                store.remote_log_manager.run_once()
+            value = b'{"order": %d, "customer": "c-%d", "amount": %d}' % (number, number % 7, number * 3 % 100)
+            orders.append(value, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 3_600_000)
+    yield
+
+
+@contextmanager
+def archived_shop(place: Path) -> Iterator[None]:
+    """`shop/` and `tier/`: a closed store with 30,000 orders, whose three closed segments are in the tier."""
+    with kafkalog.open(place / "shop", remote=place / "tier", maintenance=False) as store:
+        _tiered_orders(store)
+    yield
+
+
+@contextmanager
+def s3(place: Path) -> Iterator[None]:
+    """`s3://shop-archive`: an empty bucket on a server of this machine, whose address and keys the environment has."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    names = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "shop", "AWS_SECRET_ACCESS_KEY": "of-tests",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        boto3.client("s3").create_bucket(Bucket="shop-archive")
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
+        server.stop()
+
+
+@contextmanager
+def s3_shop(place: Path) -> Iterator[None]:
+    """`shop/` as of `archived_shop`, and the bucket of `s3` as its tier: s3://shop-archive/kafka."""
+    with s3(place):
+        with kafkalog.open(place / "shop", remote="s3://shop-archive/kafka", maintenance=False) as store:
+            _tiered_orders(store)
+        yield
+
+
+def _tiered_orders(store: kafkalog.Store) -> None:
+    """Fills `orders`, and copies its closed segments under ids that are always the same."""
+    settings = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.bytes": "1048576"}
+    orders = store.create_topic("orders", 1, config=settings, topic_id="b3JkZXJzLW9mLXNob3A9PQ")
+    for number in range(30_000):
+        order = b'{"order": %d, "customer": "c-%d", "item": "tea", "amount": 12.5}' % (number, number % 7)
+        orders.append(order, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 60_000)
+    ids = iter(["Qm9va3Mgb2YgYSBzaG9wMQ", "Qm9va3Mgb2YgYSBzaG9wMg", "Qm9va3Mgb2YgYSBzaG9wMw"])
+    with patch("kafkalog.engine.remote.segment.random_uuid", lambda: next(ids)):
+        store.remote_log_manager.run_once()
+    orders.partition(0).delete_old_segments()

@@ -12,7 +12,6 @@ from tests.pages.running import check_set_up, matches
 
 # Pages whose blocks need more than an empty directory: the test that runs them.
 ELSEWHERE = {
-    "docs/how-to/tiered-storage.md": "tests/unit/test_examples.py",
     "docs/how-to/spark-cluster.md": "tests/spark/test_cluster_hosts.py",
     "docs/how-to/spark-decoding.md": "tests/spark/test_decoding_examples.py",
     "docs/how-to/spark-jobs.md": "tests/spark/test_job_examples.py",

@@ -173,6 +173,7 @@ def _literal(node: ast.expr) -> str:
 
 
 def _of_cython(text: str) -> Iterator[Sentence]:
+    text = re.sub(r'(extern from .*:\n\s*)""".*?"""', lambda found: "\n" * found[0].count("\n"), text, flags=re.S)  # C
     for found in re.finditer(r'^[ \t]*"""(.*?)"""', text, re.DOTALL | re.MULTILINE):
         yield from _of_docstring(found[1], text.count("\n", 0, found.start()) + 1)
     yield from _of_hash_comments(text)

@@ -11,7 +11,16 @@ pytestmark = pytest.mark.browser
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PAGES = ("index.html", "how-to/full-disk.html", "reference/spark-options.html", "explanation/format.html")
+PAGES = (
+    "index.html",
+    "how-to/full-disk.html",
+    "reference/spark-options.html",
+    "explanation/format.html",
+    "reference/settings.html",
+    "reference/errors.html",
+    "reference/metrics.html",
+    "reference/api/store.html",
+)
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def test_executors_that_see_other_files(log_dir: Path, tmp_path: Path) -> None:
     failed = [(each["check"], each["found"]) for each in lines if each["kind"] == "check" and not each["ok"]]
     assert len({each["place"] for each in lines if "/" in each.get("place", "")}) == executors, lines
     assert sorted({check for check, _ in failed}) == [str(log_dir), f"{log_dir}: files"]
-    assert (str(log_dir), "1 partitions, not u-0") in failed
+    assert (str(log_dir), "1 partition, not u-0") in failed
     assert any("other bytes" in found for _, found in failed)
     assert lines[-1] == {"kind": "summary", "checks": len(lines) - 1, "failed": 2 * executors}
 

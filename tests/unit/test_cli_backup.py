@@ -44,7 +44,7 @@ def test_there_and_back(shop: Path, tmp_path: Path, run: Run) -> None:
     assert summary["bytes"] == summary["copied"] + summary["cloned"] + summary["linked"] + summary["kept"]
     result = run("restore", saved / "2", again)
     assert result.code == 0
-    assert "orders-0: would be restored, offsets 0 up to " in result.out
+    assert "orders-0: would be restored: the log starts at 0 and ends at " in result.out
     assert "would be restored (--yes does it), lost: none" in result.lines[-1]
     assert not again.exists()
     result = run("restore", saved / "2", again, "--yes", "--progress")

@@ -46,7 +46,7 @@ def test_the_table(run: Run, root: Path) -> None:
     head, rows = result.lines[0].split(), [line.split() for line in result.rows]
     assert head[:4] == ["GROUP", "TOPIC", "PARTITION", "POSITION"]
     assert [row[:6] for row in rows] == [
-        ["audit", "gone", "4", "3", "gone", "-"],
+        ["audit", "gone", "4", "3", "missing", "-"],
         ["billing", "orders", "0", "4", "10", "6"],
         ["billing", "orders", "1", "0", "0", "0"],
         ["busy", "-", "-", "-", "-", "-"],
@@ -123,7 +123,7 @@ def test_what_was_deleted_before_it_was_read_is_told(run: Run, root: Path) -> No
         assert log is not None
         log.delete_records(7)
     result = run("cursors", root, "--group", "billing")
-    said = "its next offset 4 was deleted; the log starts at 7, so 3 offsets are lost for it"
+    said = "its next offset 4 was deleted; the log starts at 7, so 3 offsets can no longer be read"
     assert f"note: billing: orders-0: {said}" in result.err
     assert result.err.count("was deleted") == 1
     assert result.lines[1].split()[3:6] == ["4", "10", "6"]  # Kafka's lag
@@ -164,7 +164,7 @@ def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
     assert told.code == 0
     new = "note: group 'biling' is new: it has no committed offsets"
     assert f"{new}; did you mean billing?  --new-group --yes creates it" in told.err
-    assert told.lines[-1] == "in all: 2 offsets of 1 groups would be set (--new-group --yes does it)"
+    assert told.lines[-1] == "in all: 2 offsets of 1 group would be set (--new-group --yes does it)"
     refused = run(*argv, "--yes")
     assert (refused.code, refused.lines) == (2, [])
     assert "--group biling: found no such group, but billing with a similar name: nothing is changed" in refused.err
@@ -172,7 +172,7 @@ def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
     assert "no group 'biling'" in run("cursors", root, "--group", "biling").err
     assert "did you mean" not in run(*argv, "--new-group").err
     done = run(*argv, "--new-group", "--yes")
-    assert (done.code, done.lines[-1]) == (0, "in all: 2 offsets of 1 groups set")
+    assert (done.code, done.lines[-1]) == (0, "in all: 2 offsets of 1 group set")
     assert new in done.err
     far = run("cursors", root, "--group", "zzz", "--topic", "orders", "--to-earliest", "--yes")
     assert (far.code, "group 'zzz' is new" in far.err) == (0, True)
@@ -261,7 +261,7 @@ def test_dry_unless_it_is_told(run: Run, root: Path) -> None:
         assert "would be set (--yes does it)" in result.lines[-1]
         assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "4"
     result = run(*asked, "--yes")
-    assert result.lines[-1] == "in all: 1 offsets of 1 groups set"
+    assert result.lines[-1] == "in all: 1 offset of 1 group set"
     assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "7"
     [change] = [json.loads(line) for line in run(*asked[:-1], 99, "--yes", "--json").lines]
     assert change == {

@@ -381,10 +381,10 @@ def test_a_folder_that_is_no_log_directory(run: Run, tmp_path: Path, command: st
     (tmp_path / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
     told = run(command, tmp_path / "disks")
     assert (told.code, told.out) == (2, "")
-    assert f"found no partitions, expected folders such as topic-0 (they are in {tmp_path}/disks/one:" in told.err
+    assert f"found no partitions, expected directories such as topic-0 (they are in {tmp_path}/disks/one:" in told.err
     told = run(command, tmp_path / "etc")
     assert (told.code, told.out) == (2, "")
-    assert "found no partitions, expected folders such as topic-0 (is this the broker's log.dirs?" in told.err
+    assert "found no partitions, expected directories such as topic-0 (is this the broker's log.dirs?" in told.err
     assert run(command, tmp_path / "disks" / "one").code == 0
 
 

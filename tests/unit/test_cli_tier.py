@@ -147,7 +147,7 @@ def test_whole_segments_of_another_store_stay(run: Run, tmp_path: Path) -> None:
     }
     told = run(*orphans, "--yes")
     assert (told.code, sorted(path for path in tier.rglob("*") if path.is_file())) == (1, before)
-    assert f"{len(found)} complete segments are kept" in told.err
+    assert f"{len(found)} complete segments that another store may use" in told.err
     assert run(*orphans, "--yes", "--older-than", "-1").code == 2
     assert run(*orphans, "--yes", "--whole").code == 1
     assert len(list(tier.rglob("*.log"))) == copied

@@ -71,11 +71,13 @@ def test_open_committed_aborted(run: Run, tmp_path: Path) -> None:
         )
         assert re.match(whose, text.lines[0])
         assert text.lines[1:3] == [
-            "  holds back from read_committed readers 2 records of others and its own 2, for 1.0 h",
+            "  read_committed readers do not get its 2 records and 2 records of others, for 1.0 h",
             f"  to end it: kafkalog transactions abort {tmp_path} t-0 --start-offset {first}",
         ]
         assert text.lines[3].startswith("t-0: open for 1.0 min: producer")
-        assert text.lines[4] == "  would hold back 1 records of others and its own 1, if the earlier ones ended"
+        others = "its 1 record and 1 record of others"
+        held = f"  read_committed readers would not get {others}, if the earlier transactions ended"
+        assert text.lines[4] == held
         assert text.lines[5:] == [
             f"t-0: 3 committed, 2 aborted, 2 open, 1 hanging; last stable offset {first}, 4 offsets before the end"
         ]

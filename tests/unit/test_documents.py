@@ -79,8 +79,10 @@ def test_links_lead_somewhere(document: Path) -> None:
         there = document.parent / name if name else document
         assert there.exists(), f"{document.name} links to {name}"
         if anchor:
-            titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
-            assert anchor[1:] in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles], anchor
+            text = there.read_text()
+            titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles]
+            assert anchor[1:] in anchors + re.findall(r"^::: (\S+)$", text, re.MULTILINE), anchor
 
 
 def test_a_noun_is_one_class() -> None:

@@ -1,4 +1,4 @@
-"""Every example of docstrings, and of one page, runs in an empty directory; tests/pages runs the other pages.
+"""Every example of docstrings runs in an empty directory; tests/pages runs those of pages.
 
 An example may use objects that the text before it introduces: `GIVEN` has them.  Examples for Spark run in
 `tests/spark`.
@@ -25,8 +25,6 @@ import kafkalog
 from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("docs/how-to/tiered-storage.md",)
 # Spark's and the command line's run in separate tests.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -40,13 +38,6 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return self.place
-
-
-def of_documents() -> Iterator[Example]:
-    for name in DOCUMENTS:
-        text = (ROOT / name).read_text()
-        for found in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
-            yield Example(f"{name}:{text[: found.start()].count(chr(10)) + 2}", found[1])
 
 
 def docstrings(module: Any) -> Iterator[tuple[str, str]]:
@@ -105,13 +96,6 @@ from tests.client_transaction import client_transaction
 with kafkalog.open_log("kafka-logs", "orders-0") as log:
     log.append_many([b"before"] * 38)
     client_transaction(log, "lost").append(b"open")
-""",
-    "docs/how-to/tiered-storage.md": """
-import kafkalog
-from pathlib import Path
-from tests.unit.tier_kit import tiered
-tier = kafkalog.RemoteStorage("old tier")
-tiered(Path("old shop"), tier)
 """,
     "kafkalog.transaction": """
 import kafkalog
@@ -173,7 +157,7 @@ source = SimpleNamespace(lines_from=lambda number: enumerate([b"one", b"two"], n
 }
 
 
-EXAMPLES = [each for each in (*of_documents(), *of_docstrings()) if "spark." not in each.code]
+EXAMPLES = [each for each in of_docstrings() if "spark." not in each.code]
 
 
 def test_there_are_examples() -> None:

@@ -205,7 +205,7 @@ def test_entries_of_a_lost_stretch_are_one_finding(shop: Path) -> None:
     found = [each for each in verify(shop).findings if each.path.endswith("index")]
     assert [Path(each.path).suffix for each in found] == [".index", ".timeindex"]
     assert found[0].what.startswith(
-        f"{entries} entries of the index name bytes after the end of the log, which is at byte 0 (offset "
+        f"{entries} index entries for bytes after the end of the log, which is at byte 0 (offset "
     )
     assert (found[0].position, found[0].length) == (0, entries * 8)
 

@@ -175,12 +175,12 @@ def test_what_no_map_takes_is_refused() -> None:
         with pytest.raises(IndexError):
             offsets_map.put_columns(columns, row)
     without = ColumnBuilder(keys=False).finish()
-    with pytest.raises(ValueError, match="no columns"):
+    with pytest.raises(ValueError, match="no 'offset' and 'key'"):
         offsets_map.put_columns(without)
     good = columns.column("key")
     assert good is not None
     few = Column("offset", "l", 5, 0, [None, None], [], False)
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="different lengths"):
         offsets_map.put_columns(RecordColumns(Column("", "+s", 5, 0, [None], [few, good], False)))
     with pytest.raises(TypeError):
         offsets_map.put_columns(None)  # type: ignore[arg-type]

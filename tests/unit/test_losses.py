@@ -142,7 +142,7 @@ def test_recover_ends_with_the_table(run: Run, folder: Path) -> None:
     assert result.code == 1
     assert result.lines[-2].split()[:6] == ["orders", "1", "1", "up", "to", "27"]
     assert result.lines[-2].split()[-2:] == [iso(3), iso(29)]
-    assert result.lines[-1] == f"in all: 1 partitions, up to 27 records and {27 * BATCH} bytes would be lost"
+    assert result.lines[-1] == f"in all: 1 partition, up to 27 records and {27 * BATCH} bytes would be lost"
     assert f"next: kafkalog salvage {folder.parent} NEW_DIR orders-0" in result.err
     done = run("recover", folder.parent, "--from-start", "--yes")
     assert done.lines[-2] == result.lines[-2], "what is done is what was told"

@@ -178,7 +178,7 @@ def test_verify_says_clean_but_for_what_is_missing(cut: tuple[Path, int], run: R
     assert f"found no directory of t-{number}" in done.err
     assert done.out.splitlines()[-1].startswith("clean, except for what is missing: 4 partitions, ")
     assert json.loads(run("verify", path, "--json").out.splitlines()[-1])["missing"] == [f"t-{number}"]
-    assert run("verify", path, "other").out.startswith("clean: 1 partitions, ")
+    assert run("verify", path, "other").out.startswith("clean: 1 partition, ")
 
 
 def test_verify_takes_several_disks(tmp_path: Path, run: Run) -> None:
@@ -195,7 +195,7 @@ def test_verify_takes_several_disks(tmp_path: Path, run: Run) -> None:
         (name,) = [each.name for each in other.iterdir() if each.name in ("t-0", "t-1")][:1]
         done = run("verify", one, name, "--log-dir", other)
         assert (done.code, done.err) == (0, "")
-        assert done.out.startswith("clean: 1 partitions, ")
+        assert done.out.startswith("clean: 1 partition, ")
     assert run("verify", disks[0], "nobody", "--log-dir", disks[1]).code != 0
     folder = next(each for each in disks[1].iterdir() if each.name.startswith("t-"))
     log = folder / f"{0:020}.log"

@@ -228,5 +228,5 @@ def test_an_empty_active_segment_has_no_offsets_yet(run: Run, tmp_path: Path) ->
         pass
     told = run("explain", tmp_path)
     assert told.code == 0
-    assert "0 B  no offsets yet, file time " in told.out
+    assert "0 B  no offsets yet, file modified " in told.out
     assert "offsets 0 to -1" not in told.out

@@ -18,6 +18,7 @@ from kafkalog.errors import CorruptRecordException, DiskFull, KafkaStorageExcept
 from kafkalog.toolbox import delete_records, retain
 from kafkalog.toolbox.segment_facts import SegmentFacts, look
 from kafkalog.toolbox.verify import verify
+from kafkalog.toolbox.words import counted
 from tests.file_doubles import Fault, UnsyncedFiles
 from tests.unit.cli_kit import Run, run
 from tests.unit.full_kit import FullFiles
@@ -159,4 +160,4 @@ def test_what_went_is_told_when_the_end_fails(root: str, run: Run, monkeypatch: 
     for base in gone:
         assert f"{base:020}.log" in result.out
     assert f"t-0: {len(gone)} segments" in result.out
-    assert f"not complete: {len(gone)} segments of 1 partitions were deleted" in result.err
+    assert f"not complete: deleted {counted(len(gone), 'segment')} of 1 partition" in result.err

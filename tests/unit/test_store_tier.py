@@ -215,7 +215,7 @@ def test_a_disk_that_lost_its_end_is_refused(places: tuple[Path, Path], load: An
         if is_behind or (left == "nothing" and path.name != "partition.metadata"):
             path.unlink()
     (places[0] / ".kafka_cleanshutdown").unlink()
-    said = f"the remote tier has it up to {copied}.*tier restore"
+    said = f"the remote tier has records up to {copied}.*tier restore"
     with pytest.raises(KafkaStorageException, match=said), opened(places, load=load) as store:
         store.topic("orders").append(b"never")
     with kafkalog.open(kafkalog.RemoteStorage(places[1]), read_only=True) as bucket:

@@ -304,7 +304,7 @@ def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) ->
     before = sorted(tier.rglob("*"))
     result = run("tier", "orphans", store, "--remote", str(tier), "--older-than", "0", "--yes")
     assert (result.code, result.out) == (0, "")
-    assert "1 segments lack objects: these are not orphans" in result.err
+    assert "1 segment with missing objects: not orphans" in result.err
     assert sorted(tier.rglob("*")) == before
 
 

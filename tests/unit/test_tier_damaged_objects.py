@@ -128,7 +128,7 @@ def test_a_damaged_manifest_is_named(run: Run, tmp_path: Path, manifests: list[P
         for path in (manifests[1], manifests[-1]):
             assert f"its manifest is damaged: {path}: " in listed.err
             assert sum(line.startswith(str(path)) for line in verified.lines) == 1
-            assert f"{path.stem[21:]}: not an orphan, its manifest is damaged: {path}" in orphans.err
+            assert f"{path.stem[21:]}: not an orphan: its manifest is damaged: {path}" in orphans.err
         rows = map(json.loads, run("tier", "list", *place, "--json").lines)
         assert sum(row["damage"] is not None for row in rows) == 2
     assert sorted((tmp_path / "tier").rglob("*")) == before

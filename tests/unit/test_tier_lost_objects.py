@@ -76,7 +76,7 @@ def test_it_is_no_orphan(run: Run, tmp_path: Path, layout: str, suffix: str) -> 
     for place in ((str(tier),), (store, "--remote", str(tier))):
         result = run("tier", "orphans", *place, "--yes", "--older-than", "0")
         assert (result.code, result.out) == (0, "")
-        assert "1 segments lack objects: these are not orphans" in result.err
+        assert "1 segment with missing objects: not orphans" in result.err
         assert files_of(tier) == before
 
 
@@ -118,8 +118,10 @@ def test_a_segment_that_metadata_have_comes_back_without_what_makes_it_whole(run
     path = lost(tmp_path, "local-tiered", ".snapshot")
     store, tier = str(tmp_path / "store"), str(tmp_path / "tier")
     shown = run("tier", "orphans", tier)
-    assert "a segment that lost its .snapshot; its log exists, and without the directory this cannot be" in shown.out
-    assert "1 segments lack objects" in run("tier", "orphans", store, "--remote", tier, "--yes").err
+    assert (
+        "a segment that lost its .snapshot.  Its log exists: --remote with the log directory tells which" in shown.out
+    )
+    assert "1 segment with missing objects" in run("tier", "orphans", store, "--remote", tier, "--yes").err
     result = run("tier", "restore", store, str(tmp_path / "target"), "--remote", tier, "--yes")
     assert (result.code, len(result.lines)) == (1, 2), result.err
     assert f"{path}); it is left out" in result.lines[1]

@@ -107,7 +107,7 @@ def test_what_is_preallocated_takes_no_room(
 def test_an_export_of_several_files_says_which_are_left(shop: Path, tmp_path: Path) -> None:
     files = FaultyFiles(FAST, Fault(0, errno.ENOSPC, paths=lambda path: ".orders-1." in path))
     options = ExportOptions(format="jsonl", in_base64=True)
-    with pytest.raises(DiskFull, match=r"1 of 3 files are complete and stay: export the others \(orders-1, orders-2\)"):
+    with pytest.raises(DiskFull, match=r"1 of 3 files already complete: export the others \(orders-1, orders-2\)"):
         export(shop, PARTITIONS, tmp_path / "new", options, files=files)
     files.fault = None
     export(shop, PARTITIONS[1:], tmp_path / "new", options, files=files)

@@ -61,7 +61,7 @@ cdef extern from *:
 cdef class Memory:
     cdef uint8_t* at
     cdef Py_ssize_t size
-    cdef int64_t capacity  # of the block; 0 if it cannot be reused
+    cdef int64_t capacity  # the block's; 0 if it cannot be reused
 
 
 cdef Memory taken_memory(Block* block, int64_t size)

@@ -31,7 +31,7 @@ cdef Memory taken_memory(Block* block, int64_t size):
     """Returns the block's memory without its unused part; the block is empty afterwards.
 
     The bytes of a block that is mostly empty are copied. If such a block were shrunk in place, its remainder would be
-    too small for the next block of the same size, and a few rows of each of many batches would take as much memory as
+    too small for the next block of the same size. A few rows of each of many batches would then take as much memory as
     all rows."""
     cdef Memory memory = Memory.__new__(Memory)
     cdef uint8_t* fitting = block.at

@@ -153,7 +153,7 @@ cdef uint32_t checksum_of(data, int64_t position, int64_t size, bint* matches) e
         if size < 0:
             size = <int64_t><int32_t>load32(p + BATCH_LENGTH) + LOG_OVERHEAD
         if size < header_bytes(magic) or size > view.len - position:
-            raise ValueError(f"the batch at {position} has {size} bytes; {view.len - position} remain")
+            raise ValueError(f"size: found {size}, expected {header_bytes(magic)} to {view.len - position} bytes")
         if size < WORTH_A_RELEASE:
             computed = checksum(p, magic, size)
         else:
@@ -485,15 +485,20 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
     """Reads the batches of data[position:end] into a table -> (table of BATCH_DTYPE, why it stopped, next position in
     data).
 
-    Why it stopped: OK - the end (what remains, if anything, is too short for this framing to see); TORN - the next
-    batch declares more bytes than remain; BAD_SIZE - it declares fewer than any batch has; BAD_MAGIC; BAD_CRC; MORE -
-    `max_batches` rows are full, call again with the next position. The next position is the start of the first batch
-    that is not in the table.
+    Why it stopped:
+
+    - OK: the end. Remaining bytes, if any, are too few for this framing to see.
+    - TORN: the next batch declares more bytes than remain.
+    - BAD_SIZE: the next batch declares fewer bytes than any batch has.
+    - BAD_MAGIC, BAD_CRC: the next batch has an unknown magic, or a bad checksum.
+    - MORE: `max_batches` rows are full; call again with the next position.
+
+    The next position is the start of the first batch that is not in the table.
 
     The `position` column is base_position + the position in data. With stop_at_bad_crc=False a bad checksum goes into
-    the `verdict` column and the scan continues; otherwise every row's verdict is OK. framing=FRAMING_FILE follows
-    FileLogInputStream: a tail of 17 bytes or less is the end, a magic above 2 is read as 2 and a negative one as
-    legacy. FRAMING_BUFFER follows ByteBufferLogInputStream. Runs without the GIL.
+    the `verdict` column and the scan continues. Otherwise every row's verdict is OK. FRAMING_FILE frames as
+    FileLogInputStream does: a tail of 17 bytes or less is the end, a magic above 2 is read as 2 and a negative one as
+    legacy. FRAMING_BUFFER frames as ByteBufferLogInputStream does. Runs without the GIL.
     """
     cdef Py_buffer view
     cdef _Rows table = _Rows.__new__(_Rows)

@@ -385,12 +385,15 @@ cdef void free_binary(Binary* column) noexcept nogil:
 cdef class ColumnBuilder:
     """Collects records as columns until `finish`.
 
-    keys, values, headers, timestamp_types: the columns to collect in addition to offset and timestamp.
-    null_empty_headers: a record without headers gets a null instead of an empty list. offset_min, offset_max,
-    timestamp_min, timestamp_max (ms, all inclusive): records outside these bounds are skipped, as are records whose key
-    is not in `wanted_keys`. rows_max, bytes_max: once this many rows, or bytes of keys, values and headers, are
-    collected, no further batch of a table is added. A column has at most 2^31-1 bytes. At a limit the verdict is FULL,
-    and `finish` makes room. One thread at a time: a second one gets a RuntimeError.
+    - keys, values, headers, timestamp_types: the columns to collect in addition to offset and timestamp.
+    - null_empty_headers: a record without headers gets a null instead of an empty list.
+    - offset_min, offset_max, timestamp_min, timestamp_max (ms): the first and the last value to collect.
+    - wanted_keys: a filter; only records with the keys that it accepts are collected.
+    - rows_max, bytes_max: no further batch of a table is added after this many rows, or bytes of keys, values and
+      headers.
+
+    A column has at most 2^31-1 bytes. At a limit the verdict is FULL, and `finish` makes room. One thread at a time: a
+    second one gets a RuntimeError.
     """
     cdef Sink sink
     cdef KeyFilter wanted_keys
@@ -492,10 +495,10 @@ cdef class ColumnBuilder:
 
         `base_position` is what the scan added to positions. `skip` has one byte for each row; batches where it is not 0
         are skipped. `skip_control` skips control batches. The call stops before a batch that is compressed or older
-        than magic 2 (NEEDS_PAYLOAD: pass it to append_payload or append_records), one that no longer fits (FULL), one
-        whose row is outside `data` (BAD_BOUNDS), or one with a bad record. `decoders` are the libraries' functions for
-        whole frames, (lz4(frame), zstd(frame, bytes at most)): with them the call also reads the frames that Kafka's
-        clients write, and stops only before an unusual or bad frame.
+        than magic 2 (NEEDS_PAYLOAD: pass it to append_payload or append_records). It also stops before a batch that no
+        longer fits (FULL), one whose row is outside `data` (BAD_BOUNDS), and one with a bad record. `decoders` are the
+        libraries' functions for whole frames, (lz4(frame), zstd(frame, bytes at most)): with them the call also reads
+        the frames that Kafka's clients write, and stops only before an unusual or bad frame.
         """
         cdef Py_buffer view, rows, flags
         cdef RecordView record

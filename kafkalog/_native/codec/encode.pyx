@@ -156,7 +156,7 @@ cdef struct Encoder:
 cdef int encode_rows(
     Encoder* it, int64_t start, int64_t stop, int64_t max_bytes, Block* out, int64_t* filled, int64_t* next_row
 ) noexcept nogil:
-    """Writes rows after the first `filled[0]` bytes of `out`: at least one, and no more than `max_bytes` in all."""
+    """Writes rows after the first `filled[0]` bytes of `out`: at least one row, and at most `max_bytes` in total."""
     cdef int64_t row, timestamp, timestamp_delta, offset_delta, key_size, value_size, size, left
     cdef int64_t last_delta = -1
     cdef int64_t total = filled[0]
@@ -440,9 +440,9 @@ cdef class ColumnEncoder:
 
     @staticmethod
     def from_rows(records, int64_t now_ms):
-        """Creates an encoder of a list or tuple of records as `append_many` accepts them, if each is of the usual kind:
-        bytes or None, a tuple (value, key, headers, timestamp) of exact types, with header names in ASCII, or a Record.
-        Returns None otherwise; the caller's slower path handles such records.
+        """Creates an encoder of a list or tuple of records as `append_many` accepts them. Returns None unless each is
+        of the usual kind: bytes or None, a tuple (value, key, headers, timestamp) of exact types with header names in
+        ASCII, or a Record. The caller's slower path handles other records.
 
         A timestamp of None, or -1 in a Record, becomes `now_ms`. The encoder holds references to the rows' objects; it
         copies nothing.

@@ -98,8 +98,8 @@ cdef struct Expected:
 # A column in progress, and its place in the schema. Children are next to each other.
 cdef struct Node:
     int kind
-    int64_t per_second      # of a TIME
-    int scale               # of a DECIMAL
+    int64_t per_second      # for a TIME
+    int scale               # for a DECIMAL
     int precision
     bint is_loose  # a TEXT that accepts any JSON
     int32_t parent
@@ -898,9 +898,10 @@ cdef class JsonSchema:
         """Returns (RecordColumns, OK, -1, -1, 0, 0), or (None, verdict, row, position, size, node) of the first bad
         row.
 
-        `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an Arrow
-        binary column whose first row is bit `first_row` of the bitmap; null rows are null in all columns. `position` is
-        in the row's bytes; `size` is the size of a value that does not have its type, and `node` is for `path`.
+        `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are the buffers of an
+        Arrow binary column. Bit `first_row` of the bitmap belongs to the first row; null rows are null in all columns.
+        `position` is in the row's bytes; `size` is the size of a value that does not have its type, and `node` is for
+        `path`.
 
         `null_errors`: such a value becomes null, and a row that is not a JSON object becomes null in all columns.
         `odd_rows`, a zero for each row, has the same effect; in addition, it gets a one for each row that Spark's

@@ -109,9 +109,9 @@ def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t 
     """Returns the field of each row -> (the concatenated texts as bytes, int64 offsets of the rows and the end).
 
     `before` is inserted unchanged before each field. `data`, `offsets` (int32, one more than there are rows) and
-    `validity` (a bitmap, or None) are those of an Arrow binary or string column whose first row is bit `first_row` of
-    the bitmap. `in_base64` also encodes text that is UTF-8. Raises IndexError if an offset is outside the data, or the
-    bitmap is too short.
+    `validity` (a bitmap, or None) are the buffers of an Arrow binary or string column. Bit `first_row` of the bitmap
+    belongs to the first row. `in_base64` also encodes text that is UTF-8. Raises IndexError if an offset is outside the
+    data, or the bitmap is too short.
     """
     cdef Py_buffer data_view, offsets_view, bits_view
     cdef Text out

@@ -6,8 +6,8 @@ same number of keys as Kafka's map, and a pass of the cleaner ends at the same r
 
 Keys come in bulk. A group of them is hashed in parallel (src/md5.c) and then walks its probe sequences in step: all
 first slots are prefetched, then all second ones of the keys that are not done. So the cache misses of a group overlap.
-Of two equal keys the later one always comes after the earlier one and finds its entry, as if they came one by one. One
-thread at a time, which is checked; knows nothing of records.
+If two keys are equal, the later one finds the entry of the earlier one, as if they came one by one. One thread at a
+time, which is checked; knows nothing of records.
 """
 
 import mmap

@@ -2,7 +2,7 @@
 the records.
 
 A Record of a batch points into the batch's bytes and holds them. A record that its user keeps holds them only until the
-walk has returned two more records, or ends: then its key, value and headers are created, so that a kept record never
+walk has returned two more records, or ends. Then its key, value and headers are created, so that a kept record never
 keeps a chunk in memory. A record that nobody kept is reused, so a loop creates no objects except those it uses.
 
 The walk (`RecordWalk`) gets whole batches from its caller and knows nothing of files, later offsets or errors. A batch
@@ -38,7 +38,7 @@ cdef extern from *:
     static int times_forked(void) { return __atomic_load_n(&kl_forked, __ATOMIC_RELAXED); }
     static void count_fork(void) { kl_forked++; }
     static int count_forks(void) { return pthread_atfork(NULL, NULL, count_fork); }
-    /* Whether only the `mine` references of whoever asks are left.  Without the GIL that cannot be known. */
+    /* Whether the caller has the only references, `mine` of them.  Without the GIL that cannot be known. */
     #ifdef Py_GIL_DISABLED
       static int nobody_else_has(PyObject *it, Py_ssize_t mine) { (void)it; (void)mine; return 0; }
     #else
@@ -90,13 +90,6 @@ cdef inline object octets_at(const uint8_t* at, int32_t size):
 cdef class Record:
     """One record of a partition, as a reader returns it.
 
-<<<<<<< HEAD
-    `timestamp` is milliseconds since 1970 (-1 for none), `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime;
-    `leader_epoch` is -1 if the batch has none. `key`, `value` and header values are bytes or None.
-
-    It behaves like a named tuple of its fields: it compares, hashes and unpacks as one, equals a tuple with the same
-    contents, and cannot be changed.
-=======
     A record behaves as a named tuple of its fields: it compares, hashes and unpacks as that tuple, equals a tuple with
     the same content, and cannot be changed.
 
@@ -120,7 +113,6 @@ cdef class Record:
         (b'c-7', b'tea', 0, 1772355600000)
         >>> record.headers
         (('source', b'web'),)
->>>>>>> origin/main
     """
 
     # The fields of a record that was created from objects; None for one that was read.
@@ -375,10 +367,15 @@ cdef class RecordWalk:
     """An iterator of the records of one or more partitions, over `batches`: triples of a reader, a chunk and a
     BatchHeader.
 
-    A chunk has `data`, in which the header's `position` is. A reader has: `topic_partition`, the batch's partition;
-    `first_offset` and `end_offset` (None: no end), between which records are returned; `body_of(chunk, header)`, a
-    compressed batch's records as bytes, or None; `plain_records(chunk, header)`, an iterator of Records, for every
-    unusual batch; `check_usable()`, called after a fork. `part_records`: a batch of more records is unusual.
+    A chunk has `data`, in which the header's `position` is.  A reader has:
+
+    - `topic_partition`: the batch's partition.
+    - `first_offset` and `end_offset` (None: no end): records between them are returned.
+    - `body_of(chunk, header)`: a compressed batch's records as bytes, or None.
+    - `plain_records(chunk, header)`: an iterator of Records, for every unusual batch.
+    - `check_usable()`: called after a fork.
+
+    A batch of more than `part_records` records is unusual.
 
     `asynchronously()` returns the iterator for `async for`. Records are skipped if their key is not in `wanted_keys`,
     if their timestamp is not in [timestamp_min, timestamp_max], or if `keep(record)` is false.

@@ -1,9 +1,9 @@
 """Compaction's two loops over usual batches: collecting the keys, and deciding which records stay (Cleaner, 4.4.0).
 
 `add_keys` puts the keys of a slice of a log into a SkimpyOffsetMap. `Survivors` looks up each record of a slice and
-gives the bytes that stay: a batch that loses no record unchanged, other batches rebuilt around the records that stay,
-byte for byte as Kafka's MemoryRecords.filterTo builds them. A slice is a buffer and rows of the table that
-`batches.scan` created of it.
+gives the bytes that stay. A batch that loses no record is unchanged. Other batches are rebuilt around the records that
+stay, byte for byte as by Kafka's MemoryRecords.filterTo. A slice is a buffer and rows of the table that `batches.scan`
+created of it.
 
 A usual batch has magic 2, is not a control batch, belongs to no transaction, is well formed, and is not kept because of
 its producer or the high watermark. If its records are compressed, the caller's `inflate(codec, body)` returns them, or
@@ -12,8 +12,8 @@ transaction and vouches for it, or handles it by the general path, which knows e
 batches after it. So this module makes no decision that the general path would make differently, and a test runs both.
 
 Look-ups are done in bulk, over many batches at once: first all records are walked, then all keys are looked up, then
-each batch is decided. A batch of very many records is handled in parts, and memory is that of one part and of what
-stays. A length or position that is read again from the buffer is checked again.
+each batch is decided. A large batch is handled in parts, and memory is that of one part and of what stays. A length or
+position that is read again from the buffer is checked again.
 """
 
 import numpy as np

@@ -525,9 +525,9 @@ cdef inline bint is_ordinary(const Row* row, bint of_client) noexcept nogil:
 @cython.auto_pickle(False)
 @cython.final
 cdef class OrdinaryRules:
-    """A topic's requirements for a batch: the maximum of bytes, a key in every record, how far its records' times may
-    differ from now (milliseconds), the codec (-1: any), whether records keep their times (`create_time`) or the batch
-    gets the append time; and those of the segment that it is appended to."""
+    """The requirements of a topic, and of the segment, for a batch. `size_max`: its largest size in bytes. `need_key`:
+    a key in every record. `before_max_ms` and `after_max_ms`: how far the records' times may differ from now. `codec`:
+    -1 accepts any. `create_time`: records keep their times; otherwise the batch gets the append time."""
 
     # More than eight parameters: a topic's settings, by name.
     def __init__(

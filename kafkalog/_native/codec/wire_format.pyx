@@ -70,9 +70,9 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
 
     The number is IS_NULL for a null, NO_MAGIC for a row that does not have the format, BAD_INDEXES for one with message
     indexes that are invalid or take more than eight bytes. A code is the bytes of the message indexes, the first one
-    lowest. `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an
-    Arrow binary column whose first row is bit `first_row` of the bitmap. Raises IndexError if an offset is outside the
-    data, or the bitmap is too short.
+    lowest. `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are the buffers
+    of an Arrow binary column. Bit `first_row` of the bitmap belongs to the first row. Raises IndexError if an offset is
+    outside the data, or the bitmap is too short.
     """
     cdef Py_buffer data_view, offsets_view, bits_view
     cdef const int32_t* ends

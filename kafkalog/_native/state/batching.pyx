@@ -32,7 +32,7 @@ cdef object LAST = -1  # the last item of a deque; native indexes do not wrap ar
 
 @cython.auto_pickle(False)
 cdef class Answered:
-    """What the futures of one batch share: its records until they are sent, and `outcomes` afterwards.
+    """The state that the futures of one batch share: its records until they are sent, and `outcomes` afterwards.
 
     An outcome is a record's offset, or an error. A future's result is of class `kind`: a class of tuples (topic,
     partition, offset).
@@ -95,14 +95,17 @@ cdef class Numbered:
     @cython.nonecheck(True)  # a future that no Intake has created
     @cython.embedsignature(False)
     def result(self, timeout=None):
-        """Return the record's topic, partition and offset, waiting for them if necessary.
+        """Returns the record's position, and waits for it if the record is not written yet.
 
         Args:
             timeout: The longest time to wait, in seconds; None waits without a limit.
 
+        Returns:
+            The record's RecordMetadata: topic, partition and offset.
+
         Raises:
             TimeoutError: The record was not written within `timeout`.
-            Exception: The error because of which the record was not written.
+            KafkalogError: The record was not written; the same errors as of `Topic.append`.
         """
         found = self._batch._found(self._number)
         return self._awaited(timeout) if found is None else found

@@ -1,9 +1,8 @@
 """From an offset to a slice of the .log file: LogSegment.read for the ordinary case, in one call.
 
 The index gives a position; headers are read from there until the batch is found, and the slice is returned. No record
-bodies are read. The caller holds no lock. Everything unusual (a file that is not open, an index that is not held, a
-possibly wrong entry, an old or damaged batch on the way, a test's file object) is left to the caller, which walks in
-Python, by Kafka's rules.
+bodies are read. The caller holds no lock. The caller handles everything unusual in Python, by Kafka's rules: closed
+files, indexes that are not held, doubtful entries, old or damaged batches on the way, and the file objects of tests.
 """
 
 cimport cython
@@ -111,8 +110,8 @@ def batch_with_offset(file, int64_t target, int64_t position, int64_t end):
     """Finds the batch that contains `target`, or the first one after it, from `position` on in a file of `end` bytes.
 
     `file.pread(count, position)` returns its bytes; bodies are not read while batches are large. Returns (base offset,
-    position, size), or None if there is no such batch, or if anything but whole batches of magic 2 is on the way: then
-    the caller walks itself, by the rules of `FRAMING_FILE`.
+    position, size), or None if there is no such batch, or if anything but whole batches of magic 2 is on the way. The
+    caller then walks itself, by the rules of `FRAMING_FILE`.
     """
     cdef Found found
     if find(file, target, position, end, &found):

@@ -1,8 +1,9 @@
 """A directory's names, the content of a small file, and the attributes of many files, each in one call that releases
 the GIL.
 
-For `kafkalog.engine.files.OsFiles`, which falls back to Python code if None is returned: after every error, so that it
-is reported in the usual words, and for everything unusual (a directory or a file that grows meanwhile, a pipe).
+For `kafkalog.engine.files.OsFiles`, which falls back to Python code if None is returned. This happens after every
+error, so that it is reported in the usual words, and for everything unusual (a directory or a file that grows
+meanwhile, a pipe).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

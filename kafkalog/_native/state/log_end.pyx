@@ -2,7 +2,7 @@
 
 `Watermarks.commit` is a whole append, from its first byte in the file to the moved end of the log: files, index
 entries, producers, transactions, high watermark. It either happens completely or not at all, whatever the disk does and
-whenever Ctrl-C comes: everything that can fail fails before a number changes, and no Python code runs inside (except
+whenever Ctrl-C comes. Everything that can fail fails before a number changes, and no Python code runs inside (except
 the file objects of tests). It is called under the partition's lock. Readers read single fields without the lock. On
 free-threaded Python every write here is inside its object's critical section, as Cython's getters are.
 
@@ -79,8 +79,8 @@ cdef class PartitionLock:
 cdef class LogEnd:
     """The end of a log. The base of LocalLog.
 
-    `next_offset_metadata`: the offset that the next record gets, its segment's base offset and position;
-    `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, which only increases;
+    `next_offset_metadata`: the offset that the next record gets, its segment's base offset and position.
+    `recovery_point`: everything below it is on the disk. `life`: OPEN, CLOSING, CLOSED or FORKED, which only increases.
     `ordinary_rules`: the conditions for appending a batch unchanged, None until the log knows its settings.
     """
 
@@ -94,8 +94,8 @@ cdef class LogEnd:
 @cython.auto_pickle(False)
 @cython.final
 cdef class ProducerChange:
-    """What an append changes in the table of producers, except for a batch that just continues its producer (`commit`'s
-    `continued`).
+    """The changes of an append to the table of producers, except for a batch that just continues its producer
+    (`commit`'s `continued`).
 
     `entries`: (the entry after the append, the transactions that it began); `completed`: CompletedTxn of its markers;
     `aborted`: records for the transaction index, the last of which ends at offset `last_aborted`.

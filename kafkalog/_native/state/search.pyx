@@ -84,7 +84,7 @@ cdef inline int64_t find_in(const uint8_t* index, int64_t inside, int64_t entrie
     """indexSlotRangeFor: the largest slot whose key is at most `target`, or (upper) the smallest whose key is at least
     `target`.
 
-    Of the `entries`, `inside` are within the bytes.
+    `inside` of the `entries` are within the bytes.
     """
     cdef int64_t middle, found
     cdef bint above
@@ -313,7 +313,7 @@ cdef class IndexEnd(Held):
 
     def find(self, int column, int64_t target, bint upper=False):
         """Returns the last slot whose `column` is at most `target`, or (upper) the first one that is above it, or
-        equal, as the search finds it; -1 for none, -2 and below if not all entries' bytes are held."""
+        equal, as the search finds it. Returns -1 for none, and -2 or less if not all entries' bytes are held."""
         with cython.critical_section(self):
             return self.slot_of(self.entries, <Column>column, target, upper)
 

@@ -3,12 +3,12 @@
 Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0). Index entries are planned before the
 first byte is written (the caller handles an index that refuses them); then all files are written; then, once nothing
 can fail any more, the numbers here change. A failed write is truncated again. No Python code, and so no signal handler,
-runs between the first byte and the last number: everything that an append changes (RecordsEnd, IndexEnd,
-TransactionsEnd, the bases of the Python classes) is native, and entries are laid out by the native IndexPlan. The only
+runs between the first byte and the last number. Everything that an append changes (RecordsEnd, IndexEnd,
+TransactionsEnd, the bases of the Python classes) is native, and the native IndexPlan lays out the entries. The only
 possible Python code is a test's file object between a write and the disk.
 
 On free-threaded Python readers read these fields during an append: Cython's getters and setters hold the object's
-critical section, and so does all code here that writes, or that reads what a reader may have opened. Fields that only
+critical section. So does all code here that writes, or that reads what a reader may have opened. Fields that only
 writers of the log change are read directly, under the log's lock. Elsewhere critical sections do nothing.
 """
 

@@ -1,8 +1,8 @@
 """Walks from batch to batch in a short, ordinary part of a .log file: one read, one call, no table.
 
-It is for callers that only need the end of a log, in a file or in the bytes of one. Everything unusual (an old or
-damaged batch, offsets that are not consecutive, a file that ends too early, an error, a test's file object) is left to
-the caller, which scans and decides in Python (`LogScan`, `misfits`).
+It is for callers that only need the end of a log, in a file or in the bytes of one. The caller handles everything
+unusual in Python (`LogScan`, `misfits`): an old or damaged batch, offsets that are not consecutive, a file that ends
+too early, an error, a test's file object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

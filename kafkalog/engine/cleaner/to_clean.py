@@ -167,7 +167,7 @@ def first_dirty_offset(log: Dirty, last_clean_offset: int | None) -> tuple[int, 
 
 
 def first_uncleaned(log: Dirty, first_dirty_offset: int, now_ms: int) -> Uncleaned:
-    """Returns the first of all bounds of a pass; the active segment if several are equal."""
+    """Returns the lowest of all bounds of a pass; the active segment if several are equal."""
     stable = log.last_stable_offset
     is_open = stable < log.high_watermark
     bounds = [

@@ -178,7 +178,7 @@ def read_columns(
 _WRITE_ERRORS = {
     encode.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
     encode.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
-    encode.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
+    encode.BAD_COLUMN: "Row {row} points outside its column, or has a null header key",
     encode.TOO_LONG: "Row {row} is larger than the largest possible record",
 }
 

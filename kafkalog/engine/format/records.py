@@ -236,7 +236,7 @@ def in_parts(
     max_record_bytes: int = MAX_RECORD_BYTES,
     max_bytes: int = ARRAY_BYTES_MAX,
 ) -> Iterator[list[Record]]:
-    """Yields the records in lists of at most PART_RECORDS, so that a small batch of very many records uses little
+    """Yields the records in lists of at most PART_RECORDS, so that a small batch of many records uses little
     memory."""
     if header.magic < 2 or header.count <= PART_RECORDS:
         yield records(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=max_bytes)

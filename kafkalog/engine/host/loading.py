@@ -54,7 +54,7 @@ def look(held: HeldDirectory) -> Found:
     log_starts = held.read(held.log_starts, is_new=not folders, emptied=emptied)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
-        Lines(LOGGER, held.path).warning("skipped %s, which are no partitions' directories", ", ".join(strange))
+        Lines(LOGGER, held.path).warning("skipped %s, which are not directories of partitions", ", ".join(strange))
     return Found(held, clean, recovery_points, log_starts, folders, strange)
 
 

@@ -183,7 +183,7 @@ def prepare(path: str, files: Files, *, create: bool) -> None:
 
 
 def refuse_file(path: str, files: Files) -> None:
-    """Raises IllegalArgumentException if `path` exists and is no directory."""
+    """Raises IllegalArgumentException if `path` exists and is not a directory."""
     if files.exists(path) and not files.is_dir(path):
         raise IllegalArgumentException("found a file, expected a log directory", path=path, hint=EXPECTED_DIR)
 
@@ -295,7 +295,7 @@ def is_foreign_partition(folder: str, files: Files) -> bool:
         return False
     try:
         inside = files.names_in(folder)
-    except OSError:  # no folder, or one that nobody can read
+    except OSError:  # not a directory, or an unreadable one
         return False
     return bool(inside) and not any(map(names.is_partitions_file, inside))
 

@@ -176,8 +176,8 @@ class PartitionOffsets(Watermarks):
     def is_inside(self) -> IllegalStateException:
         return IllegalStateException(
             f"this thread is in the middle of another operation on {self.topic_partition}",
-            hint="a signal handler or a finalizer runs inside the operation that it interrupts: only set a flag there, "
-            "or raise SystemExit or KeyboardInterrupt, and do the work outside",
+            hint="a signal handler or a finalizer runs in the middle of the code that it interrupts: only set a flag "
+            "there, or raise SystemExit or KeyboardInterrupt, and do the work outside",
         )
 
     @property

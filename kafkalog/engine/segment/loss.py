@@ -35,7 +35,7 @@ ZEROS_AT_ONCE = 1 << 20
 
 def reason(verdict: int) -> str:
     """Describes the bytes at which a scan stopped with that verdict."""
-    return VERDICT_TEXT.get(verdict, "a tail too short for a batch")
+    return VERDICT_TEXT.get(verdict, "bytes at the end that are too few for a batch")
 
 
 class Lost(NamedTuple):

@@ -22,6 +22,7 @@ from kafkalog.remote import is_address
 from kafkalog.spark.jobs import probe
 from kafkalog.spark.jobs.run import EXECUTOR_HINT, Dirs, _given, frame
 from kafkalog.spark.places import held, places_of
+from kafkalog.toolbox.words import counted
 
 SCHEMA = "place string, check string, ok boolean, found string, advice string"
 SAMPLES = 16  # partitions of each directory whose files are compared
@@ -234,7 +235,7 @@ def _judged(
         expected = mine["addresses"][address].get("names")
         ok = listed.get("names") is not None and listed["names"] == expected
         yield Check(
-            place, address, ok, listed.get("why") or f"{len(listed['names'])} partitions",
+            place, address, ok, listed.get("why") or counted(len(listed['names']), 'partition'),
             "executors use the same options and credentials as the driver: check that the object store is reachable "
             "from there, and that its fsspec package (such as s3fs) is installed",
         )  # fmt: skip
@@ -255,7 +256,7 @@ def _judged_folder(
         return
     expected = mine["folders"][path].get("names", [])
     missing, more = sorted({*expected} - {*folder["names"]}), sorted({*folder["names"]} - {*expected})
-    found = f"{len(folder['names'])} partitions"
+    found = counted(len(folder["names"]), "partition")
     found += f", not {', '.join(missing[:5])}" if missing else ""
     found += f", also {', '.join(more[:5])}" if more else ""
     yield Check(place, path, not missing and not more, found, SAME_FILES)

@@ -1,8 +1,10 @@
-"""README's example of Spark over a bucket, run on a real S3 server."""
+"""The page's example of Spark over a bucket, run on a real S3 server with the session's settings as credentials.
+
+`test_pages.py` runs the same page with credentials from the environment.
+"""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +13,30 @@ import pytest
 import kafkalog
 from kafkalog.remote import RemoteStorage
 from kafkalog.spark.source import KafkalogDataSource, register
+from tests.pages import Page
+from tests.pages.page import DOCS
 from tests.spark.tier_kit import KEY, SECRET, s3_server
 from tests.unit.tier_kit import tiered
 
 pytest.importorskip("moto.server")
 pytestmark = pytest.mark.spark
-README = Path(__file__).parents[2] / "README.md"
+PAGE = DOCS / "how-to" / "spark-tiered.md"
+TIER = "s3://shop-archive/kafka"
 
 
 def example() -> str:
-    found = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    (code,) = [each for each in found if '"s3://bucket/prefix"' in each and "spark." in each]
-    return str(code)
+    blocks = [block.code for block in Page(PAGE).blocks if block.language == "python"]
+    (code,) = [each for each in blocks if f'"path", "{TIER}"' in each]
+    return code
 
 
 def test_the_example_counts_what_was_tiered(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with s3_server() as server:
-        storage = RemoteStorage("s3://bucket/prefix", options=server.options)
+        server.client().create_bucket(Bucket="shop-archive")
+        storage = RemoteStorage(TIER, options=server.options)
         tiered(tmp_path / "store", storage)
         settings = {"access.key": KEY, "secret.key": SECRET, "endpoint": server.endpoint}
-        conf = spark.sparkContext._conf  # as a session has them that was built with them
+        conf = spark.sparkContext._conf  # as in a session that was built with them
         for name, value in settings.items():
             conf.set(f"spark.hadoop.fs.s3a.{name}", value)
         try:
