@@ -19,7 +19,8 @@ TOPIC = "numbers"
 
 
 def home_for_executors(place: Path, installed: str) -> Path:
-    """Where a local cluster finds Spark, and leaves its executors' folders: not where PySpark is installed."""
+    """The place where a local cluster finds Spark, and leaves its executors' directories: not where PySpark is
+    installed."""
     home = place / "spark"
     home.mkdir(exist_ok=True)
     for name in os.listdir(installed):

@@ -412,7 +412,7 @@ def test_compaction_by_shuffle_tells_what_it_does(spark: Any, jobs: Any, tmp_pat
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     (told,) = jobs.compact_by_shuffle(spark, tmp_path, "t-0", config=COMPACT, rolls=rolls).collect()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    with kafkalog.open_log(tmp_path, "s-0"):  # nobody has the directory
+    with kafkalog.open_log(tmp_path, "s-0"):  # the directory is not in use
         pass
     (done,) = jobs.compact_by_shuffle(spark, tmp_path, "t-0", act=True, config=COMPACT, rolls=rolls).collect()
     assert (told.done, done.done, told.error, done.error) == (False, True, None, None)

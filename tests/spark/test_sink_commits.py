@@ -245,7 +245,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("left out: this machine lets nobody mount a small tmpfs")
+        pytest.skip("left out: this machine does not allow mounting a small tmpfs")
     try:
         yield place
     finally:
@@ -342,7 +342,7 @@ def test_killed_while_it_commits(options: SinkOptions) -> None:
                 os.kill(committer, signal.SIGKILL)
             ends.append(int(nursery.stdout.readline()))
             before, after = list(range(2 * batch_id * ROWS)), list(range(2 * (batch_id + 1) * ROWS))
-            # Between two markers of a decision who only looks sees some partitions before the others.
+            # Between two markers of a decision a reader sees some partitions before the others.
             assert set(before) <= set(found(options)) <= set(after)
             if random_.random() < 0.5:
                 kafkalog.open(options.paths[0]).close()

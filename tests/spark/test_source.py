@@ -265,7 +265,7 @@ def test_damage_in_a_task(spark: Any, tmp_path: Path, fail: str) -> None:
 
 
 def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:
-    """Spark looks with pkgutil for modules named pyspark_*: it found ours in the clone's own folder only."""
+    """Spark searches with pkgutil for modules named pyspark_*: it once found kafkalog's only in the clone."""
     code = (
         "import sys\n"
         "from pyspark.sql import SparkSession\n"

@@ -74,7 +74,7 @@ class Job:
     def has_ended(self) -> bool:
         """Whether it has ended.
 
-         If it ends too early because a busy machine started its Python in more than Spark's ten seconds, it is started
+        If it ends too early because a busy machine started its Python in more than Spark's ten seconds, it is started
         again."""
         assert self.process is not None
         ended = self.process.poll()

@@ -488,7 +488,7 @@ def committed(root: Path, topic: str = "orders") -> list[list[bytes | None]]:
 def test_the_first_transaction_of_an_id_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_decided: bool, when: str, is_first: bool
 ) -> None:
-    """Its partition of __transaction_state is made behind the first listing."""
+    """Its partition of __transaction_state is created after the first listing."""
     with open_store(tmp_path / "shop", files=FAST) as store:
         store.create_topic("orders", 3)
         for number in range(3):
@@ -959,7 +959,7 @@ def test_a_recovery_does_not_cut_what_backups_share(shop: Path, tmp_path: Path) 
     assert files_in(tmp_path / "first") == before
     restore(tmp_path / "second", tmp_path / "again", files=FAST)
     assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
-    (tmp_path / "manifest.json").write_text("{}")  # somebody else's
+    (tmp_path / "manifest.json").write_text("{}")  # another program's
     assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
 
 

@@ -420,7 +420,7 @@ def test_what_magic_2_cannot_say_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(IllegalArgumentException, match="Invalid negative timestamp"):
         Filter(tmp_path, {"gone": 99}).run(mended(data))
     data = bytearray(batch(("gone", "1"), ("a", "2"), is_transactional=True, **IDEMPOTENT))
-    data[43:51] = (-1).to_bytes(8, "big", signed=True)  # a transaction of nobody
+    data[43:51] = (-1).to_bytes(8, "big", signed=True)  # a marker without a transaction
     with pytest.raises(IllegalArgumentException, match="without a valid producer ID"):
         Filter(tmp_path, {"gone": 99}).run(mended(data))
 

@@ -120,7 +120,7 @@ def test_verify_finds_offsets_that_nobody_has(run: Run, places: tuple[str, str, 
 def test_restore_of_what_the_metadata_have(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
     store, tier, copied = places
     begun = sorted(Path(tier).rglob("*.log"))[0]
-    for path in begun.parent.glob(f"{begun.stem}.*"):  # whole, later, and nobody knows it
+    for path in begun.parent.glob(f"{begun.stem}.*"):  # whole, later, and unknown to the metadata
         shutil.copy(path, path.with_name(path.name.replace(begun.stem[21:], "z" * 22)))
     with (begun.parent / f"{begun.stem[:20]}-{'z' * 22}.log").open("ab") as file:
         file.write(bytes(100))

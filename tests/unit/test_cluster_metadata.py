@@ -279,7 +279,7 @@ def test_a_brokers_directory_is_not_opened_for_writing_unasked(tmp_path: Path) -
     with kafkalog.open(tmp_path, read_only=True) as store:
         assert count(store, "orders") == COUNT
     with kafkalog.open_log(tmp_path, "orders-0", take_over=True) as log:
-        assert log.delete_old_segments() == 0  # nobody knows the rule
+        assert log.delete_old_segments() == 0  # the rule is unknown
         assert len(list(log)) == COUNT
 
 
@@ -383,7 +383,7 @@ def test_config_does_not_count_for_topics_that_may_say_otherwise(tmp_path: Path)
 
 @pytest.mark.parametrize("change", ["alter", "partitions", "manager"])
 def test_a_change_of_something_else_deletes_nothing(tmp_path: Path, change: str) -> None:
-    """Kafka's default retention is nobody's wish, also of a topic that the store has just begun to know."""
+    """Kafka's default retention is no request, also for a topic that the store has just seen."""
     with kafkalog.open_log(tmp_path, "orders-0", config=SMALL) as log:
         for number in range(COUNT):
             log.append(b"value %d" % number, timestamp=OLD_MS)
@@ -456,7 +456,7 @@ def test_who_reads_sees_what_the_cluster_changes(tmp_path: Path) -> None:
 
 
 def test_cursors_stay(tmp_path: Path) -> None:
-    """A cursor that nobody moved for a week is still there: nobody asked to forget it."""
+    """A cursor that has not moved for a week still exists: nobody requested its deletion."""
     clock = ManualClock(OLD_MS)
     with kafkalog.open(tmp_path, clock=clock) as store:
         store.create_topic("t").append_many([b"a", b"b"])

@@ -348,7 +348,7 @@ def test_a_wrong_checksum_at_the_end_without_checkpoints(run: Run, tmp_path: Pat
         assert (found.compared_end, found.differing) == (4, 0)
     result = run("compare", mine, its, *["--common"] * common)
     assert (result.code, f"t-0: damaged: {path} at byte" in result.out) == (FINDINGS, True)
-    path.write_bytes(path.read_bytes()[:-5])  # torn: as a crash leaves it, or somebody writes
+    path.write_bytes(path.read_bytes()[:-5])  # torn: after a crash, or during a write
     found = one(mine, its)
     assert (found.damage, found.is_equal, found.is_equal_in_common) == ([], False, True)
 

@@ -30,7 +30,7 @@ ROOM = 1 << 16
 
 @pytest.fixture
 def none_idle(monkeypatch: pytest.MonkeyPatch) -> OsFiles:
-    """Files of which each is closed as soon as nobody uses it."""
+    """Files that are closed as soon as they are unused."""
     monkeypatch.setattr(pool, "LEAST_FILES", 0)
     return OsFiles(OpenFiles(0))
 

@@ -415,7 +415,7 @@ def test_offsets_of_an_empty_group_expire_since_it_is_empty(kit: Kit) -> None:
     assert found.expire() == [("g", A)]
     assert found.groups() == []
     stable = kit.put(classic("t"), offset(A, 1), offset(OTHER, 1))
-    assert stable.expire() == [("g", OTHER)]  # nobody reads it
+    assert stable.expire() == [("g", OTHER)]  # no reader uses it
     assert stable.describe("g").state == "Stable"
     assert kit.put(classic(protocol_type="connect"), offset(OTHER, 1)).expire() == []
 

@@ -253,7 +253,7 @@ def test_a_roll_beside_covers_who_waits(tmp_path: Path, gate: Gate) -> None:
 
 
 def test_who_holds_the_lock_waits_for_nobody(tmp_path: Path, gate: Gate) -> None:
-    """The one who syncs wants the lock at the end."""
+    """The syncing thread takes the lock at the end."""
     log, engine = opened(tmp_path)
     with log:
         other: list[int] = []

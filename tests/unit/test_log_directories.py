@@ -422,7 +422,7 @@ def test_retain_until_enough_is_free_takes_the_oldest_of_all(root: Path) -> None
     one = everything.choices[1].going[0].allocated
     before = free_bytes(str(root))
     few = retain.plan_until_free(str(root), partitions, settings, before + one)
-    if free_bytes(str(root)) == before:  # somebody else may write to the disk
+    if free_bytes(str(root)) == before:  # another process may write to the disk
         assert [(choice.partition.partition, len(choice.going)) for choice in few.choices] == [(1, 1)]
         assert not few.missing
     (root / f"gone-0.{HEX}-delete").mkdir()

@@ -246,7 +246,7 @@ def test_a_young_store_that_was_killed_is_nothing_to_warn_of(
 
 
 def test_a_directory_that_cannot_be_locked_is_told_in_a_line(tmp_path: Path, records: list[logging.LogRecord]) -> None:
-    """A refusal is nobody's bug: no traceback comes before the error."""
+    """A refusal is no bug: no traceback comes before the error."""
     (tmp_path / "logs" / ".lock").mkdir(parents=True)
     logging.getLogger("kafkalog").setLevel(logging.INFO)
     for door in (kafkalog.open, lambda path: kafkalog.open_log(path, "t-0"), kafkalog.LogManager):

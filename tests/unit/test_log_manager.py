@@ -682,7 +682,7 @@ def test_a_move_that_was_cut_short_goes_on(house: House, monkeypatch: pytest.Mon
     truncated: list[int] = []
     monkeypatch.setattr(UnifiedLog, "truncate_fully_and_start_at", lambda self, *at: truncated.append(at[0]))
     moved = manager.move("t-0", house.dirs[1])
-    assert truncated == []  # it went on where it was
+    assert truncated == []  # it continued where it was
     assert contents(moved) == numbered(0, 40)
     manager.shutdown()
 

@@ -345,7 +345,7 @@ def test_who_is_inside_of_the_log_does_not_wait_for_its_cleaner(house: House) ->
     house.cleaner.manager.done_deleting([claims[0]])
     for call in calls[:2]:
         with log.lock:
-            call()  # nobody is at it
+            call()  # no cleaner is running
     assert log.log_end_offset == 3
 
 

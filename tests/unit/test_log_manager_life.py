@@ -84,7 +84,7 @@ def test_a_dropped_manager_warns_and_lets_go(house: House) -> None:
 
 
 def test_tasks_of_a_manager_that_was_shut_down_do_nothing(house: House) -> None:
-    """The scheduler is somebody else's; the directories are another manager's by then."""
+    """The scheduler belongs to the caller; the directories are another manager's by then."""
     first = house.open()
     fill(first.get_or_create_log("t-0"), 5)
     first.get_or_create_log("t-1")

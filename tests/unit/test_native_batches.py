@@ -131,7 +131,7 @@ def test_magic_by_framing() -> None:
     assert both(negative, framing=native.FRAMING_FILE)[1:] == (native.BAD_CRC, 0)
     rows, why, _ = both(negative, framing=native.FRAMING_FILE, check_crc=False)
     assert (len(rows), why) == (2, native.OK)
-    # Buffers are judged by their magic before their length, files the other way round.
+    # Buffers are checked by their magic before their length, files the other way round.
     assert both(three[:-1], framing=native.FRAMING_BUFFER)[1] == native.BAD_MAGIC
     assert both(v2_batch(0, magic=-1)[:-1], framing=native.FRAMING_FILE)[1] == native.TORN
 

@@ -64,7 +64,7 @@ def test_a_manager_takes_a_brokers_directory_only_if_it_is_told_to(tmp_path: Pat
         log = manager.get_log("orders-0")
         assert log is not None
         assert log.log_start_offset == 0
-        manager.set_topic_config("orders", SMALL | {"retention.ms": "1000"})  # now somebody has said so
+        manager.set_topic_config("orders", SMALL | {"retention.ms": "1000"})  # now it was requested
         assert manager.cleanup_logs() > 0
 
 
@@ -82,9 +82,7 @@ def test_retain_goes_by_no_guess_of_the_policy(tmp_path: Path, run: Run) -> None
         done = run("retain", tmp_path, *options, "--yes")
         assert "the cleanup.policy is unknown" in done.err
     assert sorted((tmp_path / "orders-0").glob("*.log")) == before
-    assert (
-        run("retain", tmp_path / "orders-0", "-X", "retention.ms=1000", "--yes").code == 0
-    )  # a named one is known
+    assert run("retain", tmp_path / "orders-0", "-X", "retention.ms=1000", "--yes").code == 0  # a named one is known
     assert len(sorted((tmp_path / "orders-0").glob("*.log"))) < len(before)
 
 

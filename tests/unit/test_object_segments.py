@@ -324,7 +324,7 @@ def test_some_manifests_are_enough_where_names_are(
     bounds = [(10 * number, 10 * number + 9) for number in range(39)]
     assert [(each.start_offset, each.end_offset) for each in found] == [*bounds, (390, -1)]
     assert {570 < each.segment_size_in_bytes < 600 for each in found} == {True}  # about
-    assert not any(each.is_txn_idx_empty for each in found[1:])  # nobody knows
+    assert not any(each.is_txn_idx_empty for each in found[1:])  # unknown
     assert [storage.knows_log_size(each) for each in found] == [False] * 40
     files = RemoteFiles("faulty://tier", storage, ObjectSegments(storage, only_listed=True))
     path = "faulty://tier/orders-0/00000000000000000020.log"

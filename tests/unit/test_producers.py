@@ -459,7 +459,7 @@ def test_truncation_at_the_maps_end_keeps_the_producers(partition: Partition) ->
     partition.mark(1)
     partition.manager.truncate_and_reload(2, 2, 1000)
     assert partition.manager.last_entry(PID) is not None
-    assert partition.manager.first_unstable_offset is None, "transactions below the start are gone"
+    assert partition.manager.first_unstable_offset is None, "transactions below the start are forgotten"
 
 
 @pytest.mark.parametrize(

@@ -786,7 +786,7 @@ def test_uploads_keep_to_their_rate(kind: str, sleeper: Sleeper, tmp_path: Path,
 
 
 def test_a_limited_file_waits_in_the_callers_thread(fs: FaultyObjects, tmp_path: Path) -> None:
-    """A client's `put_file` runs in the one thread that serves all its requests: nobody may sleep there."""
+    """A client's `put_file` runs in the one thread that serves all its requests: nothing may sleep there."""
     (tmp_path / "source").write_bytes(TEN)
     fs.objects(upload_bytes_per_s=1e9).put_file("a", str(tmp_path / "source"))
     assert "put_file" not in fs.asked

@@ -208,7 +208,7 @@ def test_the_newest_metadata_counts(tmp_path: Path) -> None:
 
 
 def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that went on has what one has that reads all of it; other files are read from their beginning."""
+    """A reader that continued has the same as one that reads everything; other files are read from their beginning."""
     root = replica_kit.broker(tmp_path, 1)
     replica_kit.metadata(root, replica_kit.partition())
     reader = MetadataReader(str(root), OS_FILES)

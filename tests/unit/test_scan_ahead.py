@@ -35,7 +35,7 @@ TASKS = Path("/proc/self/task")
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ReadAhead]]:
-    """Short slices, many processors; the ReadAheads that were made.  Afterwards no thread is left."""
+    """Short slices, many processors; the ReadAheads that were created.  Afterwards no thread is left."""
     found: list[ReadAhead] = []
 
     def make(*args: Any, **kwargs: Any) -> ReadAhead:
@@ -266,7 +266,7 @@ def test_only_while_a_processor_is_left(path: str, made: list[ReadAhead]) -> Non
             offsets += piece.table["base_offset"].tolist()
             if number == 3:
                 assert len(made) == 2
-                others.append(Busy())  # somebody else begins: the thread goes
+                others.append(Busy())  # another one begins: the thread ends
             if number == 5:
                 others.clear()
         assert len(offsets) == COUNT

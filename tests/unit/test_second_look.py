@@ -47,7 +47,7 @@ def flip(path: Path) -> None:
 
 
 def damaged(root: Path) -> Path:
-    """A log that nobody closed, with damage in its second segment; that segment's .log."""
+    """A log that was not closed, with damage in its second segment; that segment's .log."""
     with kafkalog.open_log(root, T0, config=CONFIG) as log:
         for _ in range(20):
             log.append_many([b"x" * 50] * 2)

@@ -76,7 +76,7 @@ def test_a_view_sees_a_line_that_was_added(tmp_path: Path) -> None:
         for number in range(150):
             store.create_topic(f"t{number}", config={"retention.ms": "1000000", "segment.ms": "1000000"})
         then = time.time() - 3600
-        os.utime(tmp_path, (then, then))  # nobody has changed it of late
+        os.utime(tmp_path, (then, then))  # it has not changed lately
         with kafkalog.open(tmp_path, read_only=True) as view:
             assert view.describe_topic("t5").overrides["retention.ms"] == "1000000"
             store.alter_topic("t5", {"retention.ms": "777"})

@@ -85,9 +85,7 @@ def test_aborted_records_stay_unseen(scene: Scene, who: str, meanwhile: str) -> 
             scene.compact()
             if "moved" in meanwhile:
                 scene.move()
-            with contextlib.suppress(
-                UnknownTopicOrPartitionException
-            ):  # the former place; the reader finds the new
+            with contextlib.suppress(UnknownTopicOrPartitionException):  # the former place; the reader finds the new
                 reader._turns.readers[scene.log.topic_partition].source.recheck()
             while found := reader.poll(timeout_ms=10):
                 seen += [record.key for record in found]

@@ -341,7 +341,7 @@ def test_no_manager_without_a_tier(tmp_path: Path, places: tuple[Path, Path]) ->
 
 
 def test_in_the_background(tmp_path: Path) -> None:
-    """Threads copy, and retention on the disk follows, with nobody asking."""
+    """Threads copy, and retention on the disk follows, without a call."""
     import time
 
     tiering = kafkalog.RemoteLogManagerConfig(task_interval_ms=20, copier_threads=2)

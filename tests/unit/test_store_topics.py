@@ -509,7 +509,7 @@ def test_topics_of_open_log(tmp_path: Path) -> None:
     dirs = dirs_below(tmp_path)
     write_by_hand(dirs[0], "t-0", b"0", topic_id=ID)
     write_by_hand(dirs[1], "t-3", b"3", topic_id=ID)  # gaps: 1 and 2 are nowhere
-    write_by_hand(dirs[1], "n-1", b"1")  # nobody gave it an id
+    write_by_hand(dirs[1], "n-1", b"1")  # it never got an id
     with open_at(dirs) as store:
         assert store.topics() == ["n", "t"]
         assert store.describe_topic("t") == ("t", 4, ID, {}, False)

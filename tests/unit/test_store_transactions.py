@@ -580,7 +580,7 @@ def test_others_ids_are_not_fenced(store: Store) -> None:
 
 
 def test_a_fence_from_outside_of_the_store(store: Store) -> None:
-    """As a client of the coordinator that knows nothing of who is inside."""
+    """As a client of the coordinator that knows nothing of the block."""
     txn = store.transaction(ID)
     txn.begin()
     txn.append("a", b"1")

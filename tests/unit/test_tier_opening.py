@@ -255,7 +255,7 @@ def test_other_addresses_with_an_at(url: str) -> None:
 def test_an_upload_whose_log_was_deleted_meanwhile(
     tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As somebody does who takes a half upload for one that nobody will finish."""
+    """As a program that takes a half upload for an abandoned one."""
     real, deleted = Objects._checked_put, []
 
     def checked(place: Objects, key: str, path: str, count: int) -> int:

@@ -204,7 +204,7 @@ def test_a_log_that_has_moved_takes_no_place(world: World) -> None:
 
 
 def test_a_log_that_was_deleted_takes_no_place(world: World) -> None:
-    """Its settings were changed by somebody who had it before; topics are tiered that do not say otherwise."""
+    """Another process had changed its settings; topics that do not say otherwise are tiered."""
     world.store.close()
     world.open(config=ON)
     assert world.copy() > 2

@@ -306,9 +306,7 @@ def test_a_transaction_that_takes_too_long(version: TransactionVersion) -> None:
     assert set(outcomes(store.disk).values()) == {"ABORT"}
     with pytest.raises(ProducerFencedException, match="took too long"):
         store.coordinator.add_partitions(ID, holder, [A])
-    with pytest.raises(
-        (ProducerFencedException, InvalidTxnStateException)
-    ):  # version 2: the last epoch but one
+    with pytest.raises((ProducerFencedException, InvalidTxnStateException)):  # version 2: the last epoch but one
         store.coordinator.end_transaction(ID, holder, commit=True)
     assert store.coordinator.abort_timed_out() == []
     assert not store.coordinator.abort(ID)

@@ -83,7 +83,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def nested() -> KafkaStorageException:
-    """As an engine that was told of an error by another part of it."""
+    """As an engine that got an error from another part of it."""
     inner = OSError(errno.EIO, "Input/output error", "/logs/t-0/x")
     told = KafkaStorageException.because_of(KafkaStorageException.because_of(inner, "cannot read"), "cannot open")
     told.path, told.__cause__ = None, inner

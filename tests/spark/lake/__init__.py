@@ -15,7 +15,7 @@ import pytest
 from tests.conformance import kafka_jars
 
 POM = Path(__file__).parent / "pom.xml"
-PYSPARK_VERSIONS = ("4.2.",)  # that the jars are made for
+PYSPARK_VERSIONS = ("4.2.",)  # the versions for which the jars are built
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "spark-lake.md"
 
 
