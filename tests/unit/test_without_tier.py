@@ -139,15 +139,15 @@ def test_a_log_whose_settings_say_so_is_moved(places: tuple[Path, Path], tmp_pat
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
-        ("retain {}/orders-0 -X retention.bytes=1 -X remote.storage.enable=false --yes", 0, "is skipped: tiered"),
-        ("retain {} --target-free 100TiB --yes", 1, "orders-0 is skipped: tiered"),
+        ("retain {}/orders-0 -X retention.bytes=1 -X remote.storage.enable=false --yes", 0, "is skipped: it is tiered"),
+        ("retain {} --target-free 100TiB --yes", 1, "orders-0 is skipped: it is tiered"),
         ("delete-records {}/orders-0 --before 85 --yes", 2, "orders-0 is tiered"),
         (
             "checkpoint set {}/log-start-offset-checkpoint orders-0 85 --yes",
             2,
             "the tier deletes there too",
         ),
-        ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "some of it was copied to a remote tier"),
+        ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "a part of it was copied to a remote tier"),
     ],
 )
 def test_commands_leave_it_alone(places: tuple[Path, Path], run: Run, line: str, code: int, said: str) -> None:
