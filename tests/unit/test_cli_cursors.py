@@ -221,6 +221,13 @@ def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("at", "is_noted"), [("@1773100800", True), ("@1773100800000", False), ("1970-01-21", False)])
+def test_a_time_in_seconds_is_noted(run: Run, root: Path, at: str, is_noted: bool) -> None:
+    result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-datetime", at)
+    said = "note: --to-datetime @1773100800 is 1970-01-21T12:31:40.800Z: @ is followed by milliseconds (@1773100800000"
+    assert (result.code, said in result.err) == (0, is_noted)
+
+
 def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:
     kafkalog.open_log(tmp_path, "t-0").close()
     result = run("cursors", tmp_path)

@@ -164,6 +164,11 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints the fields that it names"),
         ("export x --by day --to y", "No such option '--by': it writes a file per partition"),
         (
+            "cursors --list x",
+            "No such option '--list': without an option that changes offsets the command lists groups",
+        ),
+        ("cursors x --describe --group g", "`kafkalog cursors LOG_DIR --group NAME` shows one group"),
+        (
             "cat --from @1793232000 x",
             "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from @1793232000000",
         ),
