@@ -83,7 +83,7 @@ class ConfigKey:
     why: str
     check: Check | None = None
     valid_values: str = ""
-    synonyms: tuple[tuple[str, int], ...] = ()  # broker keys in lookup order, each with its factor
+    synonyms: tuple[tuple[str, int], ...] = ()  # broker keys in lookup order, each with its factor to this unit
     internal: bool = False
 
     @property
