@@ -13,8 +13,7 @@ Example:
     ...     orders = store.create_topic("orders", 1, config=settings)
     ...     for _ in range(8):
     ...         _ = orders.append(b"x" * 500_000)
-    ...     store.remote_log_manager.run_once()  # the number of segments copied
-    3
+    ...     copied = store.remote_log_manager.run_once()  # the number of segments copied
     >>> with kafkalog.open(tier, read_only=True) as store:  # the tier alone
     ...     store.topic("orders").partition(0).end_offset
     6

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from kafkalog._face.named import is_glob, names_partition
+from kafkalog._face.times import SECONDS
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
@@ -347,7 +348,13 @@ def _text_of(path: str) -> str:
 
 def _aim(how: str, value: object) -> Aim:
     if how == "to-datetime":
-        return Aim(how, parse_time_ms(str(value), or_offset=False))
+        at_ms = parse_time_ms(str(value), or_offset=False)
+        if str(value).startswith("@") and at_ms in SECONDS:
+            note(
+                f"note: --to-datetime {value} is {time_words(at_ms)}: @ is followed by milliseconds (@{at_ms}000 if "
+                "these are seconds)"
+            )
+        return Aim(how, at_ms)
     if how == "by-duration":
         return Aim(how, SYSTEM_CLOCK.milliseconds() - duration_ms(str(value)))
     return Aim(how, value if isinstance(value, int) else 0)
@@ -474,7 +481,7 @@ def _row(group: GroupCursors, cursor: Cursor | None) -> Sequence[object]:
         group.listed.group,
         *cursor.partition,
         NONE if committed is None else committed.offset,
-        Cell("gone", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
+        Cell("missing", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
         NONE if cursor.lag is None else cursor.lag,
         NONE if cursor.age_ms is None else span(cursor.age_ms),
         *about,

@@ -36,7 +36,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     `kafkalog retain`. On a full disk the first of them are deleted at once, if the partition cannot be opened
     otherwise.
 
-    A topic with cleanup.policy=compact alone is refused, if the settings beside the data, -X, or traces of a cleaner
+    A topic with cleanup.policy=compact alone is refused, if the settings next to the data, -X, or traces of a cleaner
     show it. A tiered topic (remote.storage.enable) is refused too: use a store that is opened with its remote tier.
     """
     act = yes and not dry_run

@@ -88,9 +88,10 @@ def command(
     next segment after them is deleted. For more than 20 partitions only this table and the findings are shown, unless
     --segments is given.
 
-    Each setting is shown with its source: given (-X), set by the topic (beside the data, or in the cluster's metadata),
-    dynamic, server.properties (--config), or default. A guessed default means that the cluster's metadata or the
-    server.properties is not known. If a topic's own settings are not known, the values of --config are used.
+    Each setting is shown with its source: given (-X), set by the topic (next to the data, or in the cluster's
+    metadata), dynamic, server.properties (--config), or default. A guessed default means that the cluster's
+    metadata or the server.properties is not known. If a topic's own settings are not known, the values of --config are
+    used.
 
     The command changes nothing, takes no lock, and works while a broker is running. Exit 1 if timestamps are in the
     future, if a time index has lost entries, or if the high watermark checkpoint cannot be read.

@@ -20,7 +20,10 @@ _TOLD = {
     "--committed": "--committed (isolation level read_committed)",
     "--skip-damage": "--skip-damage (on_damage='skip' in Python)",
 }
+_LISTS = "without an option that changes offsets the command lists groups, offsets and lag: `kafkalog cursors"
 _OF_COMMANDS = {
+    ("cursors", "--list"): f"{_LISTS} LOG_DIR`",
+    ("cursors", "--describe"): f"{_LISTS} LOG_DIR --group NAME` shows one group",
     ("cat", "--columns"): "-f '%o %k %s' prints the fields that it names, and --json prints all",
     (
         "export",

@@ -65,9 +65,9 @@ def command(
     Without --yes the command only reports what it would delete, and a broker may be running. With --yes it deletes,
     which cannot be undone; the directory must not be in use (exit 3).
 
-    By default the retention rules decide: -X, the topic's own settings (beside the data, or in the cluster's metadata),
-    the cluster's dynamic ones, or --config. With --target-free the oldest segments of all partitions are deleted until
-    so many bytes of the file system are free.
+    By default the retention rules decide: -X, the topic's own settings (next to the data, or in the cluster's
+    metadata), the cluster's dynamic ones, or --config. With --target-free the oldest segments of all
+    partitions are deleted until so many bytes of the file system are free.
 
     The active segment, and everything above the high watermark, is never deleted. Kafka's internal topics and compacted
     topics are skipped, unless they are named and -X cleanup.policy=delete is given. A topic whose own policy is

@@ -61,8 +61,9 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
     Each lost range is reported. A table shows the loss of each topic: an upper bound for the lost records, and their
     times, taken from batches and time indexes around the damage. Exit 1 if something is lost.
 
-    Segments that are missing in SOURCE are missing in TARGET too. For a topic that is not compacted, `verify` reports
-    such a gap; only a backup or a replica can fill it.
+    Segments that are missing in SOURCE are missing in TARGET too; only a backup or a replica can fill such a gap.
+    `verify` reports it only if it is certain that the topic is not compacted. This command reports it unless the topic
+    is compacted.
 
     If another program is writing to SOURCE, a partition that seems damaged is copied again. If each copy loses
     something else, the partition is being written, and is not copied (exit 4).

@@ -178,7 +178,9 @@ def _fitted(
             emit(line)
     gone = [column.title for place, column in enumerate(columns) if place not in kept]
     if gone and rows:
-        for line in _wrapped(f"no room for {', '.join(gone)}: use a wider terminal or a pipe to see them", width):
+        for line in _wrapped(
+            f"not shown: {', '.join(gone)} (the terminal is too narrow; a pipe shows all columns)", width
+        ):
             emit(paint(line, "dim"))
 
 

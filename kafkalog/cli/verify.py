@@ -87,7 +87,11 @@ def command(
     With --remote the tier's copies are checked too, also those of segments that are on disk (these are counted once).
 
     Exit 0 if nothing is wrong, 1 with findings. A partition without a directory is reported as missing, but is not a
-    finding, because it may be on another disk: name that with --log-dir.
+    finding (exit 0), because it may be on another disk: name that with --log-dir. A script also tests `missing` in the
+    summary of --json.
+
+    A segment without any file is a finding only if it is certain that its topic is not compacted: its cleanup.policy
+    is known, and no cleaner has processed the partition.
     """
     if others:
         places = log_dirs_at([log_dir, *others])

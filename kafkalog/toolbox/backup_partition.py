@@ -255,7 +255,7 @@ class PartitionCopy:
         return found
 
     def _indexes(self, log: str, base: int, size: int) -> Iterator[str]:
-        """Builds the indexes of the last log anew: until the writer closes the source's indexes, they may have entries
+        """Builds the indexes of the last log again: until the writer closes the source's indexes, they may have entries
         of what was truncated.  Yields their names."""
         plan = native.IndexPlan(base, INDEX_INTERVAL_BYTES)
         with self._files.open(log, writable=False) as file:

@@ -236,12 +236,12 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, 
         return [Reason("active", "it is the active segment, and it is empty: a log always has one")]
     if held is not None:
         behind = None if held is segment else held.base_offset
-        whose = "its" if behind is None else f"segment {behind}'s"
+        whose = "the segment's" if behind is None else f"segment {behind}'s"
         return [
             Reason(
                 "highWatermark",
-                f"the high watermark {left.high_watermark} is before {whose} end {held.end_offset}: no segment is "
-                "deleted before all replicas have it",
+                f"the high watermark {left.high_watermark} is before {whose} end offset {held.end_offset}: no segment "
+                "is deleted before all replicas have it",
                 behind,
             )
         ]

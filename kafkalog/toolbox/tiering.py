@@ -329,8 +329,7 @@ def log_bytes_of(source: RemoteFiles, partitions: Iterable[TopicPartition]) -> d
         ...     orders = store.create_topic("orders", config=config)
         ...     for _ in range(2):
         ...         _ = orders.append(bytes(700_000))
-        ...     store.remote_log_manager.run_once()
-        1
+        ...     copied = store.remote_log_manager.run_once()
         >>> source = kafkalog.RemoteStorage("tier").read_only_files()
         >>> list(log_bytes_of(source, [kafkalog.TopicPartition("orders", 0)]).values())
         [700072]
@@ -379,8 +378,7 @@ def restore(
         ...     orders = store.create_topic("orders", config=config)
         ...     for _ in range(2):
         ...         _ = orders.append(bytes(700_000))
-        ...     store.remote_log_manager.run_once()
-        1
+        ...     copied = store.remote_log_manager.run_once()
         >>> source = kafkalog.RemoteStorage("tier").read_only_files()
         >>> restore(source, "restored", [kafkalog.TopicPartition("orders", 0)]).segments
         1
@@ -417,8 +415,7 @@ def check_restorable(
         ...     orders = store.create_topic("orders", config=config)
         ...     for _ in range(2):
         ...         _ = orders.append(bytes(700_000))
-        ...     store.remote_log_manager.run_once()
-        1
+        ...     copied = store.remote_log_manager.run_once()
         >>> source = kafkalog.RemoteStorage("tier").read_only_files()
         >>> try:
         ...     check_restorable(source, "restored", [kafkalog.TopicPartition("payments", 0)])

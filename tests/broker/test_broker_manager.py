@@ -94,8 +94,8 @@ class Seen:
 @dataclass
 class Story:
     first: Seen = field(default_factory=Seen)  # kafkalog after run 1
-    second: Seen = field(default_factory=Seen)  # kafkalog before life 2
-    killed: Seen = field(default_factory=Seen)  # kafkalog after life 2 was killed
+    second: Seen = field(default_factory=Seen)  # kafkalog before run 2
+    killed: Seen = field(default_factory=Seen)  # kafkalog after run 2 was killed
     third: Seen = field(default_factory=Seen)  # kafkalog before run 3
     last: Seen = field(default_factory=Seen)  # kafkalog after run 3
     opened: list[TopicPartition] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Story:
 
 
 def places(node: kraft.Broker) -> dict[TopicPartition, str]:
-    """Which directory each partition's folder is in; `-future` and other odd ones left out."""
+    """The directory of each partition; `-future` and other odd ones are left out."""
     found = {}
     for directory in node.log_dirs:
         for path in directory.iterdir():

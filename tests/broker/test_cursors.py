@@ -123,7 +123,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
         ).splitlines()
         stays = joined(at, STAYS, "classic")
         told = {group: described(tool, at, group) for group in (PLAIN, ODD, MODERN, STAYS)}
-        node.kill()  # with a member whom nobody has seen leaving
+        node.kill()  # with a member that never left visibly
         stays.close()
         node.start()
         node.stop()

@@ -96,7 +96,7 @@ class Story:
     groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # the broker's
     told: dict[str, Rows] = field(default_factory=dict)
     went_on: dict[str, list[Placed]] = field(default_factory=dict)
-    committed_then: dict[TopicPartition, list[Placed]] = field(default_factory=dict)  # while those went on
+    committed_then: dict[TopicPartition, list[Placed]] = field(default_factory=dict)  # while the others continued
     uncommitted_then: dict[TopicPartition, list[Placed]] = field(default_factory=dict)
     keyed: dict[bytes, int] = field(default_factory=dict)
     fenced: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ def warnings_of(node: kraft.Broker) -> list[str]:
 
 
 def like(line: str) -> str:
-    """A line without what differs from life to life."""
+    """A line without the parts that differ from run to run."""
     return re.sub(r"\d+", "#", line)
 
 
@@ -227,7 +227,7 @@ def states(bootstrap: str, names: list[str], over: Any = lambda found: True) -> 
 
 
 def make_topics(node: kraft.Broker, topics: dict[str, int]) -> None:
-    """Kafka's own are made when somebody looks for a coordinator."""
+    """Kafka's internal topics are created when a client searches for a coordinator."""
     clients.create_topics(node.bootstrap, {name: (count, {}) for name, count in topics.items()})
     with wire.Connection(node.bootstrap) as wired:
         for kind in (0, 1):
@@ -279,7 +279,7 @@ def the_brokers_part(node: kraft.Broker, tool: kafka_jars.Driver, told: Story) -
         told.went_on[group] = first_messages(at, group, PLAIN, ("classic", "consumer")[number % 2])
     told.uncommitted_then = {place: expected.seen(place, "read_uncommitted") for place in PLACES}
     told.committed_then = {place: expected.seen(place, "read_committed") for place in PLACES}
-    # Producers go on, and fence who had the id before.
+    # Producers continue, and fence the former holders of the ids.
     side = BrokerSide(at, random.Random(1))
     for name in (BILLER, DOUBTER):
         old = transactional(at, name)

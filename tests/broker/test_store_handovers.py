@@ -67,7 +67,7 @@ STEPS = 40 if LONG else 14
 def decided_only(node: kraft.Broker, tell: Tell) -> None:
     """Commits over many partitions, until the broker is killed between the decision and its end.
 
-    It is stopped by SIGSTOP when its log of transactions grows, and looked at; if it was too fast, it goes on.
+    It is stopped by SIGSTOP when its log of transactions grows, and checked; if it was too fast, it continues.
     """
     state = node.log_dir / "__transaction_state-0" / f"{0:020}.log"
     for number in range(100):
@@ -100,7 +100,7 @@ def decided_only(node: kraft.Broker, tell: Tell) -> None:
 def commit(who: Any) -> None:
     from confluent_kafka import KafkaException
 
-    with contextlib.suppress(KafkaException):  # the broker is gone
+    with contextlib.suppress(KafkaException):  # the broker has stopped
         who.commit_transaction(5)
 
 

@@ -72,7 +72,7 @@ def append_some(store: kafkalog.Store, topic: str, written: Values, what: bytes)
 
 
 def adopt(node: kraft.Broker) -> None:
-    """The strays take the place of the empty folders that the broker made for the topic of that name."""
+    """The strays replace the empty directories that the broker created for the topic of that name."""
     made, strays = folders(node), folders(node, "-stray")
     for name, stray in strays.items():
         empty = made[name]
@@ -140,7 +140,7 @@ def delete(bootstrap: str, topic: str) -> None:
 
 
 def test_a_topic_that_the_cluster_does_not_know_is_set_aside(story: Story) -> None:
-    """Its folders get another name, no record is lost; the log says so."""
+    """Its directories are renamed, no record is lost, and the log says so."""
     assert story.strays == [f"{OURS}-{number}" for number in range(PARTITIONS[OURS])]
     assert "stray" in story.strays_said.lower()
 

@@ -1,4 +1,5 @@
-"""The toolbox's commands for whole directories beside a real broker, and on what it left: with two log directories.
+"""The toolbox's commands for whole directories next to a real broker, and after it has stopped: with two log
+directories.
 
 `log-dirs` must print the same as kafka-log-dirs. After `move`, `delete-records` and `retain`, a broker must start, log
 no complaint and serve the records.
@@ -194,7 +195,7 @@ def test_the_broker_has_no_complaints(story: Story) -> None:
 
 
 def test_a_move_that_a_crash_cut_short(tmp_path: Path) -> None:
-    """Over half a copy the broker loses nothing; over two it refuses to start, and the same move goes on."""
+    """With half a copy the broker loses nothing; with two copies it refuses to start, and the same move continues."""
     with kraft.broker(tmp_path / "node", log_dir_count=2) as node:
         node.start()
         clients.create_topics(node.bootstrap, {"t": (1, SMALL)})

@@ -1,6 +1,6 @@
 """Azure's and Google's object storage on this machine, by HTTP: Azurite (from npm), and PyPI's gcp-storage-emulator.
 
-Each is a process of its own, with its objects in memory, and an empty bucket `bucket`; `stopped` has it answer nothing.
+Each is a separate process, with its objects in memory, and an empty bucket `bucket`; `stopped` makes it answer nothing.
 Where an emulator or a client is missing, tests are left out and say so.
 """
 

@@ -1,7 +1,7 @@
-"""Who decides what a random script does: one interface, two deciders.
+"""The decisions of a random script: one interface, two implementations.
 
-The writers of operations (`fuzz_scripts`) ask a `Chooser` for every decision.  `SeededChooser` is quick and makes a
-script of a number; `HypothesisChooser` draws each decision, so that a script that differs shrinks choice by choice.
+The writers of operations (`fuzz_scripts`) ask a `Chooser` for every decision.  `SeededChooser` is quick and turns
+a number into a script; `HypothesisChooser` draws each decision, so that a script that differs shrinks choice by choice.
 Put the plain case first in a list and draw the odd case by `chance`: hypothesis shrinks to the first and to False.
 """
 

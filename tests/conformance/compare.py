@@ -270,7 +270,7 @@ def _log_records(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             found = records(data, header, at=header.position)
             kept["records"] = repr([(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in found])
-        except KafkalogError as error:  # a follower takes what nobody can read
+        except KafkalogError as error:  # a follower accepts records that nobody can read
             kept["records"] = f"{error} {fields['payload']}"
         yield f"batch {number} (base offset {header.base_offset}), {place}", kept
 

@@ -28,7 +28,7 @@ ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, COUNT, RECORDS = 21, 27, 35, 57, 61
 DIR = "logs"
 PARTITION = "foo-0"
 TOPIC_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
-# lz4 levels 1 and 2 use a codec of their own in lz4-java: not byte-equal by any other library.
+# For lz4 levels 1 and 2 lz4-java uses a different codec: no other library gives equal bytes.
 LEVELS = {"gzip": (1, 6, 9), "lz4": (3, 9, 12), "zstd": (1, 3, 7)}
 
 # The steps of a script, and how often each is taken.
@@ -242,7 +242,7 @@ class ScriptWriter:
         if batch.get("magic", 2) != 2:
             return batch
         kind = self.choose.weighted(("count", "time", "codec", "cut"), (4, 4, 2, 1))
-        if kind == "count":  # later than all before, so that a search by time comes to it, one record after the other
+        if kind == "count":  # later than all before, so that a search by time reaches it, one record after the other
             records = [{**record, "ts": self.now + AHEAD_MS + i} for i, record in enumerate(batch["records"])]
             batch = {**batch, "records": records}
         try:
@@ -566,7 +566,7 @@ class ScriptWriter:
         self.open(clean=clean, **self._checkpoints())
 
     def damage_one(self, files: dict[str, Any], folder: str = f"{DIR}/{PARTITION}") -> None:
-        """One of the files of a partition's folder, of which these are the names."""
+        """Damages one of the files of a partition's directory, chosen from these names."""
         # partition.metadata is a text of fixed form: damage there ends the run too early to be interesting.
         names = sorted(name for name in files if name != "partition.metadata" and not name.endswith(".deleted"))
         if not names:

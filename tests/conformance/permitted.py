@@ -93,7 +93,7 @@ def _line_of_another_directory(difference: Difference, outcome: Outcome) -> bool
 
 
 def _deleted_while_offline(difference: Difference, outcome: Outcome) -> bool:
-    """Both refuse to delete a partition of a directory that failed, of which nobody has told the manager."""
+    """Both refuse to delete a partition of a failed directory, of which the manager does not know."""
     kafka, ours = (
         {line["line"] for line in results if line["op"] == "lm_delete" and ALREADY_OFFLINE in line.get("message", "")}
         for results in (outcome.kafka_results, outcome.results)

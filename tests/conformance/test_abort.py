@@ -35,7 +35,7 @@ def marker(kind: str, producer_id: int, **fields: Any) -> dict[str, Any]:
 
 
 OPEN = {"op": "open", "dir": "logs", "topic_partition": "t-0", "config": {}, "now_ms": NOW_MS}
-# One that its coordinator of epoch 5 ended before, and that is open again; another one, open; a record behind them.
+# One that its coordinator of epoch 5 ended before, and that is open again; another one, open; a record after them.
 BEFORE = [
     OPEN,
     transactional(b"ended", 9, 0),

@@ -39,7 +39,7 @@ def keys_of(rng: random.Random, kind: str) -> list[TopicPartition]:
 
 
 def histories(kind: str) -> Iterator[tuple[bool, list[str]]]:
-    """Whether Java's order is told by what happened, and the lines.  Behind a removal from a bucket that is a tree it
+    """Whether the events determine Java's order, and the lines.  Behind a removal from a bucket that is a tree it
     goes by the tree's shape, and no file promises that: then the keys are compared."""
     for seed in range(HISTORIES):
         rng = random.Random(seed)

@@ -445,7 +445,7 @@ def states(manager: LogManager) -> dict[str, dict[str, str]]:
 
 
 def strangers(log_dir: str) -> list[str]:
-    """Files of an exchange that a start leaves behind."""
+    """Leftover files of an exchange."""
     suffixes = (names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX)
     return [
         os.path.join(log_dir, folder, name)

@@ -73,8 +73,7 @@ class CrashState:
 
     @property
     def process_only(self) -> bool:
-        """Whether all earlier writes are there, as when the machine went on: what was acknowledged must be, synced or
-        not."""
+        """Whether all earlier writes exist, as when the machine continued: acknowledged ones must, synced or not."""
         return self.kind in ("kill", "torn", "headless")
 
     def __str__(self) -> str:
@@ -332,7 +331,7 @@ def run_and_kill(program: str, args: Sequence[str], *, after_lines: int, timeout
             line = process.stdout.readline()
             if not line:
                 process.wait(timeout_s)
-                raise AssertionError(f"the writer ended by itself: {process.stderr.read()[-2000:]}")
+                raise AssertionError(f"the writer ended before it was killed: {process.stderr.read()[-2000:]}")
             lines.append(line.rstrip("\n"))
         process.send_signal(signal.SIGKILL)
         # Lines printed before its death are promises as well; a torn last line is not.

@@ -281,7 +281,7 @@ class House:
 def check_start(
     root: str | os.PathLike[str], story: Story, *, process_only: bool = True, all_is_there: bool = False
 ) -> None:
-    """Start, judge; a move, appends and a clean end work; start and judge again."""
+    """Starts and checks; a move, appends and a clean end work; starts and checks again."""
     house = House(root)
     house.story = story
     try:

@@ -1,7 +1,7 @@
 """Crash states, failing and full disks, and kills of a backup and of a restore.
 
-A folder of the name that was asked for is a whole backup (or log directory), or is not there; who asks again gets it;
-what was backed up before is as it was.
+A directory with the requested name is a whole backup (or log directory), or does not exist.  A repeated call completes
+it, and earlier backups stay unchanged.
 """
 
 from __future__ import annotations

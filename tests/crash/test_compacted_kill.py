@@ -154,7 +154,7 @@ def test_killed_cleaners_keep_each_keys_value() -> None:
             promises += len(lines)
             for disk in dirs_of(root):
                 if os.path.exists(lock := os.path.join(disk, ".lock")):
-                    FAST.lock(lock).release()  # nobody has it any more
+                    FAST.lock(lock).release()  # no process has it any more
             quiet = SETTINGS._replace(cleaner=replace(POOL, num_threads=0))
             with LogManager(dirs_of(root), quiet, files=FAST) as manager:
                 for partition, each in told.items():

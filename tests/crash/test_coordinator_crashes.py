@@ -1,8 +1,8 @@
 """Crash states of transactions over partitions: after any step, of a process or of the machine, each ended one way.
 
-Two data partitions, a group's offsets and the coordinator's own log, all recorded on one disk.  With syncs what was
-acknowledged survives a power loss; without, a dead process takes nothing, and the order of writes alone still makes
-every transaction whole.
+Two data partitions, a group's offsets and the coordinator's log are recorded on one disk.  With syncs, acknowledged
+transactions survive a power loss.  Without them, the death of a process loses nothing, and the order of writes alone
+still makes every transaction whole.
 """
 
 from __future__ import annotations

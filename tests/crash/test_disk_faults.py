@@ -149,7 +149,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("left out: a full disk needs root for its mount")
     mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("left out: this machine lets nobody mount a small tmpfs")
+        pytest.skip("left out: this machine does not allow mounting a small tmpfs")
     try:
         yield place
     finally:

@@ -58,7 +58,7 @@ class Nursery:
                 chunk = os.read(pipe, 1 << 16)
                 if not chunk:
                     if data:
-                        raise AssertionError(f"the writer ended by itself; {data[-200:]!r}")
+                        raise AssertionError(f"the writer ended before it was killed; {data[-200:]!r}")
                     continue  # it has not opened the pipe yet
                 data += chunk
             os.kill(writer, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Crash states of a partition, one after the other: see `partition` for the oracle and `workloads` for what is done.
+"""Crash states of a partition, one after the other: see `partition` for the oracle and `workloads` for the steps.
 
 The default run takes a seeded sample; KAFKALOG_LONG=1 takes every state of every workload, and many random walks.
 """

@@ -135,7 +135,7 @@ def test_killed_managers_keep_what_they_promised() -> None:
             promises += len(lines)
             for disk in dirs_of(root):
                 if os.path.exists(lock := os.path.join(disk, ".lock")):
-                    FAST.lock(lock).release()  # nobody has it any more
+                    FAST.lock(lock).release()  # no process has it any more
             with LogManager(dirs_of(root), SETTINGS, files=FAST) as manager:
                 for partition, each in told.items():
                     each.judge(partition, manager)

@@ -226,7 +226,7 @@ def test_power_loss_in_local_retention_after_a_kill() -> None:
         driver = Driver(killed, story.told)
         driver.create("kept")
         with contextlib.suppress(ZeroDivisionError), killed.transaction("tx") as txn:
-            txn.append("kept", b"-1.")  # nobody is to read it
+            txn.append("kept", b"-1.")  # no reader may see it
             driver.append("kept", 10)
             raise ZeroDivisionError
         die(killed)
@@ -251,8 +251,8 @@ def at_renames(recording: RecordingFiles, before: int, root: Path) -> Iterator[s
 
 
 def test_power_loss_in_retention_of_what_was_not_copied() -> None:
-    """Copying was switched off, so what retention takes from the disk is nowhere: the log starts behind it, although
-    the tier has what lies before."""
+    """Copying was switched off, so retention deletes the only copy: the log starts after it, although the tier has
+    earlier records."""
     with harness.fast_dir() as root:
         os.mkdir(root / "disk")
         recording, tier, story = RecordingFiles(str(root), FAST), BucketTier(Bucket()), Story()
@@ -476,7 +476,7 @@ def test_each_request_may_fail(kind: str, layout: str, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 def test_answers_are_lost(layout: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Uploads and deletions are done, and nobody hears of it."""
+    """Uploads and deletions are done, but their answers are lost."""
     whole = run_with(lambda bucket: Trouble(bucket, "connection", 1 << 30, after=True), layout, caplog)
     total = whole.trouble.count
     chosen = sampled(range(total), REQUESTS)

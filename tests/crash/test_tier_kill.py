@@ -106,7 +106,7 @@ def note(story: Story, lines: list[str]) -> None:
 
 
 def check(root: Path, tier: RemoteStorage, story: Story, *, closes: bool) -> None:
-    """Starts on what the kill left, judges, has a pass made, judges."""
+    """Starts on the files after a kill, checks, runs a pass, checks again."""
     store = open_tiered(str(root / "disk"), tier, durability="os")
     try:
         judge_passes(store, story)
@@ -184,7 +184,7 @@ def test_orphans_beside_a_writer() -> None:
             deadline = time.monotonic() + 60
             while len(lines) < 150:
                 assert time.monotonic() < deadline, "the writer does not begin"
-                assert process.poll() is None, "the writer ended by itself"
+                assert process.poll() is None, "the writer ended before it was killed"
                 time.sleep(0.01)
             seen, looks, until = 0, 0, time.monotonic() + LOOKS_S
             while looks < ROUNDS and time.monotonic() < until:
@@ -204,7 +204,7 @@ def test_orphans_beside_a_writer() -> None:
                     [*command, "--older-than", "0", *flags], capture_output=True, text=True, check=False
                 )
                 assert done.returncode in (0, 1), done.stderr
-            assert process.poll() is None, "the writer ended by itself"
+            assert process.poll() is None, "the writer ended before it was killed"
         finally:
             process.kill()
             process.wait()

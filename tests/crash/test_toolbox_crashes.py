@@ -155,7 +155,7 @@ def test_delete_records(tmp_path: Path) -> None:
 
 
 def test_abort_of_a_hanging_transaction(tmp_path: Path) -> None:
-    """Each state has it open or aborted, and all of its records; what was told as done is."""
+    """Each state has it open or aborted, and all of its records; a reported abort is done."""
     with harness.fast_dir() as root:
         disk = str(root / "disk")
         with kafkalog.open_log(disk, T0, config=SMALL, files=UnsyncedFiles()) as log:
@@ -187,7 +187,7 @@ def test_abort_of_a_hanging_transaction(tmp_path: Path) -> None:
 
 
 def test_abort_by_the_coordinator(tmp_path: Path) -> None:
-    """Each state has the transaction open, or decided, in both partitions; the same call comes to the same end."""
+    """Each state has the transaction open, or decided, in both partitions; the same call ends with the same result."""
     names = ("t-0", "u-0")
     with harness.fast_dir() as root:
         whole = str(root / "whole")

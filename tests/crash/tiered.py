@@ -394,7 +394,7 @@ def temporaries(folder: str) -> list[str]:
 
 
 def judge_passes(store: Store, story: Story) -> None:
-    """Judges; has a pass made, and local retention, and judges after each."""
+    """Checks; runs a pass and local retention, and checks after each."""
     story.judge(store)
     settle(store)
     story.judge(store)

@@ -1,7 +1,7 @@
-"""Inputs to begin with and how they are changed: batches with right checksums, record payloads, index entries.
+"""The first inputs of the fuzzer and their changes: batches with right checksums, record payloads, index entries.
 
-Structure-aware: header fields get edge values and the CRC is made right again, so that what lies behind it is reached;
-varints become long ones, lengths and counts become huge.  Half of the changes are blind.
+Half of the changes know the structure.  Header fields get edge values and the CRC is corrected, so that the code after
+its check is reached.  Varints become long ones, lengths and counts become huge.  The other half is blind.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     python -m tests.fuzz.native_target --atheris -max_total_time=60   # libFuzzer drives (pip install atheris)
 
 The first byte of an input picks an entry point, the next ones its arguments, the rest is the buffer.  Every buffer
-lies in a malloc'd block of exactly its size, so that AddressSanitizer sees the first byte read behind it.  The asserts
-are about what two entry points must agree on; what the answers have to be is the business of tests/unit.
+is in a malloc'd block of exactly its size, so that AddressSanitizer sees the first byte read after it.  The asserts
+compare the answers of two entry points; tests/unit checks the answers themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cases for the golden bytes, and what asks Apache Kafka for them.
+"""Cases for the golden bytes, and a program that gets them from Apache Kafka.
 
-Run as a script it writes kafka_bytes.jsonl beside it: each line a case and what Kafka's own classes make of it
-(long answers as their SHA-256).  It needs a JDK 17 and the Kafka jars: `python kafka_bytes.py 'JARS/*'`.
+As a script it writes kafka_bytes.jsonl next to itself: each line has a case and the answer of Kafka's classes (long
+answers as their SHA-256).  It needs a JDK 17 and the Kafka jars: `python kafka_bytes.py 'JARS/*'`.
 The test next to it reads only the file.
 """
 

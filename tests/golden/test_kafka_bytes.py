@@ -1,4 +1,4 @@
-"""The bytes of Kafka's codecs and of its batch builder, against what Apache Kafka 4.4.0 answered once.
+"""The bytes of Kafka's codecs and of its batch builder, compared with recorded answers of Apache Kafka 4.4.0.
 
 kafka_bytes.py next to this file has the cases and wrote kafka_bytes.jsonl.
 """

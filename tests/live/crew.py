@@ -289,7 +289,7 @@ def _coordinators(log: kafkalog.Partition) -> Any:
 
 
 def end_left(log: kafkalog.Partition) -> None:
-    """Aborts what nobody is inside of, as the background does each ten seconds."""
+    """Aborts transactions that no thread is inside of, as the background does every ten seconds."""
     coordinators = _coordinators(log)
     if coordinators is not None:
         coordinators.end_overdue()
@@ -321,7 +321,7 @@ _opened: list[weakref.ref[kafkalog.Partition | kafkalog.Store]] = []
 
 
 def close_what_was_left() -> None:
-    """After a test that failed: its logs must not close later, in somebody else's time."""
+    """After a failed test: its logs must not close later, during another test."""
     left = [log for it in _opened if (log := it()) is not None and not log.closed]
     _opened.clear()
     for log in left:

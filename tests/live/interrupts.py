@@ -163,9 +163,7 @@ class Tracer:
             return None
         if self.kind == LINES:
             return self._line
-        if (
-            not frame.f_code.co_flags & GENERATOR
-        ):  # a generator that continues would not see it in its `try` blocks
+        if not frame.f_code.co_flags & GENERATOR:  # a generator that continues would not see it in its `try` blocks
             self.place(frame)
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

@@ -130,14 +130,14 @@ class Oracle:
     # --- the judgement -----------------------------------------------------------------------------
 
     def judge(self, seen: Seen) -> None:
-        """AssertionError when a log that nobody is changing now shows what it must not."""
+        """Raises AssertionError if a log that nobody is changing shows forbidden records."""
         assert seen.start <= seen.end, seen
         assert seen.high_watermark == seen.end, f"high watermark {seen.high_watermark}, end {seen.end}"
         self._judge_batches(seen)
         offsets = [offset for offset, _ in seen.records]
         assert offsets == sorted(set(offsets)), f"offsets not unique and increasing: {offsets}"
         place = {name: offset for offset, name in seen.records}
-        assert len(place) == len(seen.records), f"a record is there twice: {_twice(seen.records)}"
+        assert len(place) == len(seen.records), f"a record exists twice: {_twice(seen.records)}"
         attempted = {name for unit in self.units for name in unit.names}
         assert place.keys() <= attempted, f"never attempted: {sorted(place.keys() - attempted)[:5]}"
         self._judge_threads(seen.records)
@@ -206,7 +206,7 @@ class Oracle:
         marker_cut = any(cut.kind == "truncate" for cut in self.cuts)  # its transaction is open again
         for offset, name in seen.records:
             if name in outside and not marker_cut:
-                # Behind a transaction that is open nobody sees anything yet.
+                # Nobody sees records after an open transaction yet.
                 assert name in visible or offset > first_open or self._undecided(), f"{name!r} is not visible"
         groups: dict[int, list[bytes]] = {}
         for unit in self.units:
@@ -291,7 +291,9 @@ def check_reopened(
     verified: bool = True,
     **options: Any,
 ) -> None:
-    """Open, judge, append one more, judge, close, verify.  `keep_story` off: the oracle forgets the record again."""
+    """Opens, checks, appends one more, checks, closes, verifies.
+
+    `keep_story` off: the oracle forgets the record again."""
     story = oracle if keep_story else copy.deepcopy(oracle)
     with kafkalog.open_log(path, partition, config=config, files=files, **options) as log:
         story.judge(look(log))

@@ -171,7 +171,7 @@ def follow(root: Path, seed: int) -> None:
 
 
 class StoreSoak:
-    """Starts, kills and judges."""
+    """Starts, kills and checks."""
 
     def __init__(self, root: Path, seed: int, *, kills: bool) -> None:
         self.root, self.seed, self.kills = root, seed, kills

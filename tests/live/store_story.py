@@ -129,7 +129,7 @@ class Story:
 
 
 class StoreOracle:
-    """Reads journals, and judges at the end."""
+    """Reads journals, and checks at the end."""
 
     def __init__(self) -> None:
         self.stories: dict[Place, Story] = {}
@@ -300,7 +300,7 @@ class StoreOracle:
                 hidden = offsets[at + 1] - offsets[at] - 1 - np.count_nonzero(
                     story.seen[offsets[at] + 1 : offsets[at + 1]]
                 )  # fmt: skip
-                assert hidden >= steps[at] - 1, f"{place}: numbers are left out behind offset {offsets[at]}"
+                assert hidden >= steps[at] - 1, f"{place}: numbers are missing after offset {offsets[at]}"
 
     def _judge_last(self, place: Place, last: Last) -> None:
         """Checks that every required record exists and that committed readers saw what they must."""
@@ -353,7 +353,7 @@ class StoreOracle:
 
     def _judge_once(self) -> None:
         codes = np.concatenate([story.seen[story.seen != 0] for story in self.stories.values()])
-        assert len(np.unique(codes)) == len(codes), "a record is there twice"
+        assert len(np.unique(codes)) == len(codes), "a record exists twice"
         self.counts["records"] = len(codes)
 
     def _judge_exactly_once(self, slot: int, cursor: dict[Place, int]) -> None:

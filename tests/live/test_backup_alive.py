@@ -60,7 +60,7 @@ class Writer:
         self.reading.join(30)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        assert alive, "the writer ended by itself"
+        assert alive, "the writer ended before it was killed"
 
 
 def judge(store: Store, before: list[str], cuts: dict[int, int]) -> int:

@@ -68,7 +68,7 @@ class World:
 
 
 class Sham:
-    """Cleans nothing, of three partitions, as a cleaner would: until somebody wants one."""
+    """Claims three partitions as a cleaner would, without cleaning, until somebody wants one."""
 
     def __init__(self, manager: LogManager) -> None:
         assert manager.cleaner is not None

@@ -173,7 +173,7 @@ def test_nobody_waits_for_a_cleaner_that_waits_for_him(
         logs, done, refused = manager.registry._current, threading.Event(), []
 
         def claim() -> None:
-            """As a cleaner would that is at the log, and comes to the lock only then."""
+            """As a cleaner that works on the log, and only then takes the lock."""
             states = cleaner.manager.states
             claim = states.claim(log.topic_partition)
             assert claim is not None

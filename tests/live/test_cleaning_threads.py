@@ -307,7 +307,7 @@ def test_a_dropped_manager_shuts_its_cleaner_down(base: Path) -> None:
 
 
 def test_a_failed_disk_ends_its_cleans(base: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The lock of the directory is given back when nobody cleans there any more, not before."""
+    """The directory's lock is released when nobody cleans there any more, not before."""
     caplog.set_level("CRITICAL", "kafkalog")
     dirs = [str(base / "a"), str(base / "b")]
     slow = replace(QUICK, max_io_bytes_per_second=2000.0)

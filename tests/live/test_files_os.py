@@ -47,7 +47,7 @@ def _interrupted_at(step: int, work: Callable[[], object]) -> bool:
     return False
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see open files")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # files closed by garbage collection
 @pytest.mark.parametrize("what", ["sync_dir", "listing", "read_bytes", "sync_file", "write_atomic"])
 def test_an_interrupt_leaves_nothing_open(tmp_path: Path, what: str) -> None:

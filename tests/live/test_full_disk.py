@@ -26,7 +26,7 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
     options = getattr(request, "param", "size=1m")
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("left out: this machine lets nobody mount a small tmpfs")
+        pytest.skip("left out: this machine does not allow mounting a small tmpfs")
     try:
         yield place
     finally:

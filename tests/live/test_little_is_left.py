@@ -128,6 +128,6 @@ def test_no_memory_is_a_memory_error() -> None:
         "except MemoryError as error:\n    print(error)\n"
     )
     if not os.path.exists("/proc/self/statm"):
-        pytest.skip("needs /proc to see what is taken")
+        pytest.skip("needs /proc to see the used descriptors")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("2147483640 bytes of memory are not available")

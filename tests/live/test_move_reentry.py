@@ -137,7 +137,7 @@ ACTS = {
 
 
 def move(base: Path, act: Callable[[Trial], object], at: int | None) -> tuple[Handler, Trial]:
-    """A move with a handler at a place; judged."""
+    """A move with a handler at a place, and its checks."""
     root = base / f"at{at}"
     trial = Trial(root)
     handler = Handler(lambda: trial.attempt(lambda: act(trial)), at)

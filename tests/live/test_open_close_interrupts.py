@@ -80,9 +80,7 @@ class Before(NamedTuple):
 
     fill: Callable[[Path], None]
     acknowledged: list[bytes]
-    everywhere: bool = (
-        False  # interrupt at the engine's lines too, not only at those of the public API
-    )
+    everywhere: bool = False  # interrupt at the engine's lines too, not only at those of the public API
 
 
 def nothing(_: Path) -> None:
@@ -135,7 +133,7 @@ def occupied(root: Path) -> list[str]:
 def is_whole(root: Path, acknowledged: list[bytes]) -> None:
     """It opens in this process, and all is well."""
     wait_for_dropped()
-    if root.exists():  # nobody holds the lock, whatever our own tables say
+    if root.exists():  # the lock is free, whatever kafkalog's tables say
         OS_FILES.lock(str(root / ".lock")).release(remove=False)
     with open_log(root) as log:
         assert values(log) == acknowledged

@@ -140,7 +140,7 @@ def go_on(case: Case, shelf: Shelf, leaks: bool) -> None:
         if shelf._store is not None:
             shelf.close()
         shelf._store = None
-        gc.collect()  # one that nobody got
+        gc.collect()  # one that was never returned
     elif case.name == "close":
         shelf.close()
     else:

@@ -529,7 +529,7 @@ def test_damage_under_readers_that_follow(base: Path, filters: str) -> None:
             skipped = [offset for offset in hurt if filters != "where" or offset >= 42]
             assert lost[name] == skipped or lost[name] == hurt, name
             assert found[name] == [offset for offset in range(600) if offset not in hurt and is_wanted(offset)], name
-        # Somebody who asks once, and one who takes tables.
+        # One that polls once, and one that reads tables.
         wanted = [offset for offset in range(600) if offset not in hurt and is_wanted(offset)]
         assert [record.offset for record in topic.records(on_damage="skip", **asked)] == wanted
         assert topic.read_arrow(on_damage="skip", columns=["offset"], **asked)["offset"].to_pylist() == wanted

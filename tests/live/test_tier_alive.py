@@ -156,7 +156,7 @@ def judge(world: World, *, may_be_gone: bool) -> None:
 
 
 def judge_objects(world: World) -> None:
-    """No object is nobody's: of a store that is closed."""
+    """No object of a closed store is orphaned."""
     storage = world.tier.manager()
     try:
         metadata = tiering.known_segments(world.dirs)
@@ -181,7 +181,7 @@ def once(base: Path, template: World, case: Case, tracer: Tracer) -> None:
 
 def go_on(case: Case, world: World, leaks: bool) -> None:
     if case.opens and world.store is None:
-        gc.collect()  # one that nobody got
+        gc.collect()  # one that was never returned
     if case.name == "close":
         world.close()
     else:

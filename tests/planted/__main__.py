@@ -1,8 +1,9 @@
-"""Plants one fault after the other into a copy of the tree, and says whether the tests of `make quick` find it.
+"""Plants one fault after the other into a copy of the tree, and reports whether the tests of `make quick` find it.
 
     python -m tests.planted [--only NUMBER ...] [pytest's flags]     # `make planted`
 
-The tests near a fault run first, then all.  Exit 1 when more than two faults are missed.
+The tests near a fault run first, then all.  The exit code is 1 if more than two
+faults are missed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lists the findings of the given files and folders, or of the whole tree."""
+"""Lists the findings of the given files and directories, or of the whole tree."""
 
 import sys
 from collections import Counter

@@ -89,7 +89,7 @@ def int64(value: int) -> int:
 def next_frame(data: bytes, position: int, end: int, framing: int) -> tuple[int, int]:
     """(verdict, size of the batch at `position`); size 0 with OK is the end."""
     left = end - position
-    # FileLogInputStream does not look at a tail of 17 bytes; ByteBufferLogInputStream needs 12, then 17.
+    # FileLogInputStream ignores a tail of 17 bytes; ByteBufferLogInputStream needs 12, then 17.
     if left <= 17 if framing == FILE else left < 12:
         return OK, 0
     (length,) = struct.unpack_from(">i", data, position + 8)

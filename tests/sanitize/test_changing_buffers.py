@@ -284,7 +284,7 @@ def test_compaction(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [KEYED, SEVERAL], ids=["keyed", "mixed"])
 def test_compaction_by_changing_tables(data: bytes) -> None:
-    """Also what was looked at a moment ago is another batch now."""
+    """Also bytes that were just read belong to another batch now."""
     sound, _, _ = batches.scan(data, check_crc=False)
     held = exact(sound.tobytes())
     table = np.frombuffer(held, batches.BATCH_DTYPE)

@@ -1,4 +1,4 @@
-"""Spark's module spark-avro, which PySpark does not bring: from Maven, and added to the session that there is."""
+"""Spark's module spark-avro, which PySpark does not contain: from Maven, and added to the running session."""
 
 from __future__ import annotations
 

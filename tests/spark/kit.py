@@ -54,7 +54,7 @@ def rows_of(root: Path | str, columns: Sequence[str], **options: str) -> list[di
 
 
 def files_of(folder: Path | str) -> dict[str, bytes]:
-    """Every file of a folder."""
+    """Every file of a directory."""
     return {name: (Path(folder) / name).read_bytes() for name in sorted(os.listdir(folder))}
 
 

@@ -1,4 +1,4 @@
-"""A Schema Registry in a process of its own: a real HTTP server that answers GET as Confluent's does.
+"""A Schema Registry in a separate process: a real HTTP server that answers GET as Confluent's does.
 
     with running({"orders-value": [Entry(1, text), Entry(2, text)]}) as registry:
         registry.address, registry.requests()
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _shown(entry: Mapping[str, Any], asked: Mapping[str, str]) -> dict[str, Any]:
         is_serialized = asked.get("format") == "serialized" and entry["serialized"] is not None
         shown = {"schema": entry["serialized"] if is_serialized else entry["schema"]}
-        if entry["schema_type"] != "AVRO":  # which a registry does not say
+        if entry["schema_type"] != "AVRO":  # a registry omits it
             shown["schemaType"] = entry["schema_type"]
         if entry["references"]:
             shown["references"] = entry["references"]

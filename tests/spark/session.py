@@ -11,7 +11,7 @@ ROOT = str(Path(__file__).parents[2])
 
 
 def local_session(warehouse: Path) -> Any:
-    """Starts a session with two threads, UTC and a JVM that is made for short jobs."""
+    """Starts a session with two threads, UTC and a JVM that is tuned for short jobs."""
     from pyspark.sql import SparkSession
 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))

@@ -1,7 +1,7 @@
 """A driver that writes a stream of numbers until it is told to stop, or killed: `python -m tests.spark.sink_driver`.
 
-Each micro-batch has the next ROWS numbers, the same ones whenever it is done again.  It says how far it is, a line a
-micro-batch, and stops in order when the file `stop` lies in its folder.
+Each micro-batch has the next ROWS numbers, the same ones whenever it is done again.  It reports each micro-batch on a
+line, and stops in order when the file `stop` exists in its directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ TOPIC = "numbers"
 
 
 def home_for_executors(place: Path, installed: str) -> Path:
-    """Where a local cluster finds Spark, and leaves its executors' folders: not where PySpark is installed."""
+    """The place where a local cluster finds Spark, and leaves its executors' directories: not where PySpark is
+    installed."""
     home = place / "spark"
     home.mkdir(exist_ok=True)
     for name in os.listdir(installed):

@@ -52,7 +52,7 @@ def through_json(offsets: Any) -> Any:
 
 
 def begin(stream: Any) -> Any:
-    """The initial offsets, after the first batch, which has them as its start and its end."""
+    """The initial offsets, after the first batch, which starts and ends there."""
     start = stream.initialOffset()
     assert through_json(stream.latestOffset(through_json(start), stream.getDefaultReadLimit())) == start
     assert stream.partitions(start, start) == []
@@ -75,7 +75,7 @@ def expected(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
 
 
 def delete_oldest(folder: Path, count: int) -> int:
-    """As retention does; where the log starts then."""
+    """Deletes as retention does; returns the new start of the log."""
     for path in sorted(folder.glob("*.log"))[:count]:
         for each in folder.glob(path.stem + ".*"):
             each.unlink()

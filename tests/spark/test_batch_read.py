@@ -114,7 +114,7 @@ FILTERS = [
 
 @pytest.fixture(scope="module")
 def expected(spark: Any, log_dir: str) -> list[list[tuple[Any, ...]]]:
-    """The rows that each filter leaves, by Spark's word over rows of its own."""
+    """The rows that each filter leaves, as Spark computes them from rows in memory."""
     everything = read(spark, log_dir, columns="topic,partition,offset,timestamp,key,value").load().collect()
     assert len(everything) == 3 * PER_PARTITION
     schema = "topic string, partition int, offset long, timestamp timestamp, key binary, value binary"
@@ -145,7 +145,7 @@ def test_spark_does_not_filter_again_what_was_pushed(spark: Any, log_dir: str) -
 
 
 def test_a_frame_that_is_used_twice_is_right_by_default(spark: Any, log_dir: str) -> None:
-    """Up to Spark 4.3 a pushed filter stays with the frame; so none is taken there unless that is asked for."""
+    """Up to Spark 4.3 a pushed filter stays with the frame, so none is accepted there unless an option requests it."""
     with pushdown(spark, True):
         frame = read(spark, log_dir, columns="offset").load()
         assert frame.where("offset < 5").count() == 3 * 5

@@ -1,4 +1,4 @@
-"""docs/how-to/spark-cluster.md: executors that are processes of their own and see other mounts than the driver.
+"""docs/how-to/spark-cluster.md: executors in separate processes that see other mounts than the driver.
 
 Their Python runs in a mount namespace that hides the driver's directories. It sees the mounts that the page describes
 as read-only: a snapshot, the log directory that a process appends to, or only a bucket.
@@ -35,7 +35,7 @@ exec unshare -m sh -c '
 mount -t tmpfs none "{hidden}" && mount --bind "{mounted}" "{mounted}" && mount -o remount,bind,ro "{mounted}" || exit 1
 exec "{python}" "$@"' sh "$@"
 """
-# Executors of their own, or the driver's, whose Python alone is one of its own.
+# Separate executors, or the driver's, of which only the Python process is separate.
 EXECUTORS, MASTER = (2, "local-cluster[2,1,1024]") if LONG else (1, "local[2]")
 DRIVER = """
 import json, sys

@@ -1,4 +1,4 @@
-"""Spark Connect: a client without a JVM, and a server that finds the source by itself."""
+"""Spark Connect: a client without a JVM, and a server that finds the source automatically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Beside Spark's own Kafka connector: the same rows from the same topics, one through the broker, one from its folders.
+"""Compared with Spark's Kafka connector: the same rows from the same topics, one through the broker, one from its
+directories.
 
 Runs where PySpark is the version that there is a connector for: `make spark-connector`.  The broker runs all the while.
 """

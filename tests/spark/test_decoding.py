@@ -243,7 +243,7 @@ def test_debezium(session: Any) -> None:
 
 
 def test_a_value_is_parsed_once(session: Any) -> None:
-    """Spark parses once for each time that an expression stands in the plan, and for each field of it."""
+    """Spark parses once for each occurrence of an expression in the plan, and for each field of it."""
     frame = of_bytes(session, [b""])
     envelope = "before string, after string, source string, op string, ts_ms bigint"
     typed = K.from_registry("value", format="json", reader=envelope)

@@ -1,4 +1,4 @@
-"""Every example of docs/how-to/spark-decoding.md runs, beside a registry in a process of its own."""
+"""Every example of docs/how-to/spark-decoding.md runs, next to a registry in a separate process."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_example_runs(
     add_avro(spark)
     monkeypatch.chdir(tmp_path)
     fill(tmp_path / "kafka-logs")
-    # Paths are the driver's: a session's workers are in the folder where it began.
+    # Paths are the driver's: a session's workers are in the directory where it began.
     place = r'"(kafka-logs|lake/customers|checkpoints/customers)"'
     code = re.sub(place, lambda found: repr(str(tmp_path / found[1])), code)
     code = code.replace("http://registry:8081", registry.address)

@@ -1,4 +1,4 @@
-"""doctor: a session in which all is well, and executors of their own that see another machine's files."""
+"""doctor: a session in which all is well, and separate executors that see another machine's files."""
 
 from __future__ import annotations
 
@@ -79,8 +79,7 @@ def test_a_sample_of_a_file_that_grows(tmp_path: Path) -> None:
     assert found["broken"] is None
 
 
-# Another machine's view: a Python in a mount namespace of its own, where other files lie under the path, and in which
-# kafkalog is not installed.
+# Another machine's view: a Python in its own mount namespace, with other files under the path, and without kafkalog.
 WRAPPER = """#!/bin/sh
 exec unshare -m sh -c 'mount --bind "{other}" "{path}" && exec "{python}" "$@"' sh "$@"
 """
@@ -114,7 +113,7 @@ def test_executors_that_see_other_files(log_dir: Path, tmp_path: Path) -> None:
     wrapper = tmp_path / "python"
     wrapper.write_text(WRAPPER.format(other=other, path=log_dir, python=sys.executable))
     wrapper.chmod(0o755)
-    executors = 2 if LONG else 1  # one: its Python alone is a process of its own
+    executors = 2 if LONG else 1  # one: only its Python is a separate process
     cluster = ("master=local-cluster[2,1,1024]", "executor.memory=512m") if LONG else ("master=local[2]",)
     code, lines, err = command(log_dir, wrapper, *cluster)
     assert code == 1, err

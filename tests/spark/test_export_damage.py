@@ -1,4 +1,4 @@
-"""Damage on the way from a log to Parquet and back: nothing wrong is made of it, and what is left out is told."""
+"""Damage on the way from a log to Parquet and back: it never gives wrong rows, and left-out records are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export goes on only with the log that it began with: what is told of another one, at the toolbox and in Spark."""
+"""An export continues only with the log that it began with: the errors for another one, in the toolbox and in Spark."""
 
 from __future__ import annotations
 

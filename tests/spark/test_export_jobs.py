@@ -99,7 +99,8 @@ def test_export_goes_on(spark: Any, jobs: Any, root: Path, tmp_path: Path) -> No
 
 
 def test_export_after_one_that_was_cut_short(spark: Any, jobs: Any, root: Path, tmp_path: Path) -> None:
-    """Files without a note, and half-written ones, are of a run that was killed: they go, and their range is made."""
+    """Files without a note, and half-written ones, belong to a killed run: they are deleted, and their range is
+    exported again."""
     target = tmp_path / "lake"
     jobs.export(spark, root, target, ["t"], range_bytes=5000)
     notes = sorted((target / "_kafkalog" / "t-0").glob("*.json"))

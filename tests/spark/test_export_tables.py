@@ -1,4 +1,4 @@
-"""Exports with format="delta" and "iceberg": each file in a table once, whatever is cut short, deleted, made again."""
+"""Exports with format="delta" and "iceberg": each file is in a table once, after interruptions and repeats."""
 
 from __future__ import annotations
 
@@ -238,5 +238,5 @@ def test_the_command(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run("--format", "delta")["records"] == 10
     assert run("--format", "delta")["records"] == 0
     assert deltalake.DeltaTable(tmp_path / "lake").to_pyarrow_table().num_rows == 40
-    with pytest.raises(Exception, match="'iceberg' is not one of 'parquet', 'delta'"):  # which needs a catalog
+    with pytest.raises(Exception, match="'iceberg' is not one of 'parquet', 'delta'"):  # "iceberg" needs a catalog
         run("--format", "iceberg")

@@ -1,4 +1,4 @@
-"""subscribePattern beside java.util.regex itself, in Spark's own JVM: what is found, and what is refused."""
+"""subscribePattern compared with java.util.regex itself, in Spark's JVM: the topics found, and the patterns refused."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ spark.stop()
 
 @pytest.mark.skipif(not LONG, reason="two executors of their own: KAFKALOG_LONG=1")
 def test_several_executors(tmp_path: Path) -> None:
-    """local-cluster: executors are processes of their own, as on other machines."""
+    """local-cluster: executors are separate processes, as on other machines."""
     import pyspark
 
     root = tmp_path / "logs"

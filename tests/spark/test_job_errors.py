@@ -218,7 +218,7 @@ def test_settings_without_sense_change_nothing(
         with pytest.raises(ConfigException, match=text):
             job()
         assert snapshot(root) == before
-    if "max.compaction.lag.ms" not in config:  # which goes with what a new topic has
+    if "max.compaction.lag.ms" not in config:  # it depends on the defaults of a new topic
         with pytest.raises(ConfigException, match=text):
             jobs.import_(spark, lake, tmp_path / "new", config=config)
         assert not (tmp_path / "new").exists()
@@ -256,7 +256,7 @@ def test_stored_settings_that_cannot_be_read_change_nothing(spark: Any, jobs: An
 
 
 def test_a_session_that_runs_no_jobs_changes_nothing(jobs: Any, tmp_path: Path, spark: Any) -> None:
-    """As one of Spark Connect, which has no context."""
+    """The same as with a session of Spark Connect, which has no context."""
     root, lake = tmp_path / "logs", tmp_path / "lake"
     fill(root, "t-0", 20)
     jobs.export(spark, root, lake)
@@ -412,7 +412,7 @@ def test_compaction_by_shuffle_tells_what_it_does(spark: Any, jobs: Any, tmp_pat
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     (told,) = jobs.compact_by_shuffle(spark, tmp_path, "t-0", config=COMPACT, rolls=rolls).collect()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    with kafkalog.open_log(tmp_path, "s-0"):  # nobody has the directory
+    with kafkalog.open_log(tmp_path, "s-0"):  # the directory is not in use
         pass
     (done,) = jobs.compact_by_shuffle(spark, tmp_path, "t-0", act=True, config=COMPACT, rolls=rolls).collect()
     assert (told.done, done.done, told.error, done.error) == (False, True, None, None)

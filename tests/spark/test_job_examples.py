@@ -1,4 +1,4 @@
-"""Every example of docs/how-to/spark-jobs.md runs, in a folder with two small log directories."""
+"""Every example of docs/how-to/spark-jobs.md runs, in a directory with two small log directories."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_example_runs(
         fill(tmp_path / root, "orders-0", 30)
         with kafkalog.open_log(root, "orders-0") as log:
             log.append(b"paid", key=b"customer-7", headers=[("trace", b"abc")], timestamp=START_MS)
-    # Paths are the driver's: a session's workers are in the folder where it began.
+    # Paths are the driver's: a session's workers are in the directory where it began.
     code = re.sub(r'"(kafka-logs(?:-2)?|lake|checkpoints/orders)"', lambda found: repr(str(tmp_path / found[1])), code)
     space: dict[str, Any] = {}
     exec(compile(code, "docs/how-to/spark-jobs.md", "exec"), space)

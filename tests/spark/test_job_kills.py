@@ -1,4 +1,4 @@
-"""Jobs that are killed with SIGKILL in the middle, driver or executors: run again, everything is there once."""
+"""Jobs whose driver or executors are killed with SIGKILL in the middle: after another run, every record exists once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def start(master: str, job: str, *paths: Path, speculates: bool = False) -> subp
 
 
 def of_session(leader: int, text: bytes) -> Iterator[int]:
-    """Processes that a job started, whose command line has a text."""
+    """Processes that a job started, whose command line contains a text."""
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and os.getsid(int(name)) == leader and text in Path(f"/proc/{name}/cmdline").read_bytes():
@@ -78,7 +78,7 @@ def of_session(leader: int, text: bytes) -> Iterator[int]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Logs with bytes, what compaction makes of them, and Parquet files."""
+    """Logs with their bytes, compacted logs, and Parquet files."""
     found = []
     for path in folder.rglob("0*.log*" if folder.name != "lake" else "*.parquet"):
         try:
@@ -153,7 +153,7 @@ def check(job: str, logs: Path, paths: list[Path], spark: Any) -> None:
 
 
 def prepared(job: str, logs: Path, tmp_path: Path, spark: Any) -> list[Path]:
-    """The paths of a job: what it reads and writes; the one that changes is the last."""
+    """The paths that a job reads and writes; the one that changes is the last."""
     from kafkalog.spark import jobs
 
     if job == "export":
@@ -194,7 +194,8 @@ def test_a_driver_that_is_killed(spark: Any, logs: Path, tmp_path: Path, job: st
 @pytest.mark.parametrize("victim", [b"CoarseGrainedExecutorBackend", b"pyspark.daemon"])
 @pytest.mark.parametrize("job", ["export", "import", "compact"])
 def test_executors_that_are_killed(spark: Any, logs: Path, tmp_path: Path, job: str, victim: bytes) -> None:
-    """The job itself goes on: what Spark tries again finds what an earlier attempt left, and no second one answers."""
+    """The job itself continues: a retry by Spark finds the leftovers of an earlier attempt, and no second attempt
+    answers."""
     paths, seed, kills = prepared(job, logs, tmp_path, spark), random.Random(4), 0
     before = listing(paths[-1])
     with start("local-cluster[2,1,1024]", job, *paths) as work:

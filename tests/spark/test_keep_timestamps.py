@@ -97,7 +97,7 @@ def test_what_a_topic_refuses_names_its_row_and_writes_nothing(spark: Any, tmp_p
 
 
 def test_times_that_calendars_or_zones_do_not_have_are_refused_in_words() -> None:
-    """Seconds that are milliseconds in truth lie behind the year 9999; Arrow does not know all names of zones."""
+    """Seconds that are really milliseconds are after the year 9999; Arrow does not know all names of zones."""
     rules = TopicRules.of(LogConfig.from_props(ManagerSettings().default_config, {}))
 
     def kept(times_us: list[int], zone: str = "UTC", key: bytes = b"k") -> list[int]:

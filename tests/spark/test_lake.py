@@ -38,7 +38,7 @@ def run(code: str, place: Path) -> dict[str, Any]:
 
 
 def forget(checkpoint: Path) -> None:
-    """As if the driver had been killed behind the last micro-batch, before it noted that."""
+    """As if the driver had been killed after the last micro-batch, before it noted that."""
     last = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))[-1]
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink()

@@ -37,7 +37,7 @@ def test_an_example_runs(
     spark: Any, root: Path, number: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root)
-    # Paths are the driver's: a session's workers are in the folder where it began.
+    # Paths are the driver's: a session's workers are in the directory where it began.
     code = re.sub(r'"(kafka-logs|checkpoints/orders)"', lambda found: repr(str(root / found[1])), EXAMPLES[number])
     if "worker.logging" in code and not hasattr(spark.tvf, "python_worker_logs"):
         pytest.skip("this Spark collects no logs of its Python processes")

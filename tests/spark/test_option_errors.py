@@ -26,7 +26,7 @@ def log_dir(tmp_path: Path) -> str:
 
 
 def said(error: BaseException) -> str:
-    """The message's last line, without Spark's own words behind it."""
+    """The message's last line, without Spark's text after it."""
     text = str(error).partition("SQLSTATE")[0].strip()
     assert text.count("\n  File ") <= 4, text  # ours, and Spark's
     assert "kafkalog/spark/options.py" not in text
@@ -86,7 +86,7 @@ def written(spark: Any) -> Any:
 
 @needs_writes
 def test_modes_of_a_write(spark: Any, written: Any, log_dir: str) -> None:
-    """Spark asks no Python source whether it would take them: an upgrade that does is told by this test."""
+    """Spark does not ask a Python source whether it accepts them: this test fails after an upgrade that does."""
     writer = written.write.format("kafkalog").option("topic", "t")
     for mode in ("error", "ignore"):
         with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/spark-options.md run, in a folder with a small log directory."""
+"""The examples of docs/reference/spark-options.md run, in a directory with a small log directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_example_runs(spark: Any, code: str, tmp_path: Path, capfd: pytest.Ca
     fill(tmp_path / "kafka-logs", "orders-0", 30)
     fill(tmp_path / "kafka-logs", "orders-eu-0", 10)
     fill(tmp_path / "kafka-logs", "reorders-0", 10)
-    # Paths are the driver's: a session's workers are in the folder where it began.
+    # Paths are the driver's: a session's workers are in the directory where it began.
     code = re.sub(r'"(kafka-logs|checkpoints/orders)"', lambda found: repr(str(tmp_path / found[1])), code)
     space: dict[str, Any] = {}
     exec(compile(code, "docs/reference/spark-options.md", "exec"), space)

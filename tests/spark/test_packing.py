@@ -34,7 +34,7 @@ def frame_of(spark: Any, root: str, **options: Any) -> Any:
 
 def test_many_small_partitions_are_few_tasks(spark: Any, many: str) -> None:
     if PYSPARK >= (4, 1):
-        spark.dataSource.register(KafkalogDataSource)  # which knows nothing of the session
+        spark.dataSource.register(KafkalogDataSource)  # this source knows nothing of the session
     frame = frame_of(spark, many)
     assert frame.rdd.getNumPartitions() < 50
     found = frame.groupBy("partition").agg({"offset": "count", "key": "max"}).collect()

@@ -1,6 +1,6 @@
 """The code blocks of pages that use Spark run, and print what their pages show.
 
-Each page has a process and a JVM of its own, which start in the page's directory: Spark resolves relative paths there.
+Each page has a separate process and JVM, which start in the page's directory: Spark resolves relative paths there.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def nothing_mounted() -> Iterator[None]:
 
 
 def forget_mounts() -> None:
-    """As in a process that begins, once what this one has fetched ahead is there."""
+    """Forgets mounts as in a new process, once this one has finished its read-ahead."""
     for _, files in mounts._mounts:
         files.close()  # type: ignore[attr-defined]
     places._mounted.clear()
@@ -105,7 +105,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 class Shops:
-    """By scheme and layout; each is made when a test first asks for it."""
+    """By scheme and layout; each is created at its first use."""
 
     def __init__(self, full: Path, keys: tuple[str, str], server: Server, folder: Path) -> None:
         self._full = full
@@ -462,7 +462,7 @@ def test_credentials_come_from_options_or_the_session(spark: Any, session: Any, 
         "fs.s3a.connection.ssl.enabled": "false",
     }
     expected = frame(session, **given).count()
-    spark.dataSource.register(KafkalogDataSource)  # which knows nothing of the session
+    spark.dataSource.register(KafkalogDataSource)  # this source knows nothing of the session
     try:
         assert frame(spark, **given, **secrets_of(server)).count() == expected
         assert frame(spark, **given | {"path": given["path"].replace("s3:", "s3a:")}, **hadoop).count() == expected
@@ -700,7 +700,7 @@ def test_verify_and_export_take_a_bucket(session: Any, full: Path, shops: Shops,
     assert sorted(map(tuple, exported.select("offset", "value").collect())) == sorted(
         map(tuple, kept.select("offset", "value").collect())
     )
-    assert jobs.export(session, shop.storage, target).collect() == []  # it goes on where it was
+    assert jobs.export(session, shop.storage, target).collect() == []  # it continues where it was
 
 
 def plan_segments(shop: Shop) -> list[str]:
@@ -778,7 +778,7 @@ def test_the_commands_take_a_bucket(server: Server, shops: Shops, tmp_path: Path
 
 
 def offsets_of(root: Path, below: int | None) -> list[tuple[int, int]]:
-    """Partitions and offsets of all records; of the bucket's alone, where that is given."""
+    """Partitions and offsets of all records, or only of the bucket's, if it is given."""
     parsed = parse_options({"subscribe": "orders", "path": str(root)})
     batches = [each for work in plan(parsed) for each in read_range(work, parsed, ("partition", "offset"))]
     found = [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]

@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 @pytest.fixture
 def disks(tmp_path: Path) -> list[str]:
-    """Broker 2 leads orders-0, with 40 records and 30 below the high watermark; broker 1 has 35 of its own history."""
+    """Broker 2 leads orders-0, with 40 records and 30 below the high watermark; broker 1 has 35 of another history."""
     made = [broker(tmp_path, node) for node in (1, 2, 3)]
     copy(made[0], [Batch(0), Batch(0), Batch(0), Batch(0, 5, word="lost")], 30)
     copy(made[1], [Batch(0), Batch(0), Batch(0), Batch(1, 10, word="new")], 30)

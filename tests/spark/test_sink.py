@@ -1,4 +1,4 @@
-"""`df.write.format("kafkalog")` on real Spark: what rows become, each option, all or nothing."""
+"""`df.write.format("kafkalog")` on real Spark: the records from rows, each option, all or nothing."""
 
 from __future__ import annotations
 

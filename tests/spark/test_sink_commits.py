@@ -1,4 +1,4 @@
-"""The committer by itself: killed by kill -9 wherever it is, done again, and never in the directory twice."""
+"""The committer alone: killed by kill -9 at any point, repeated, and never in the directory twice."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_micro_batch_is_committed_once(options: SinkOptions) -> None:
 
 
 def test_an_earlier_micro_batch_is_of_another_time(options: SinkOptions) -> None:
-    """Its checkpoint was restored, or an earlier driver lives on: what it has may be other rows than those of then."""
+    """Its checkpoint was restored, or an earlier driver is still running: its rows may differ from the first ones."""
     for batch_id in range(2):
         commit(options, stage(options, batch_id), WriteId(QUERY, batch_id))
     before = found(options)
@@ -245,7 +245,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("left out: this machine lets nobody mount a small tmpfs")
+        pytest.skip("left out: this machine does not allow mounting a small tmpfs")
     try:
         yield place
     finally:
@@ -269,7 +269,7 @@ def test_a_disk_that_fills_up_meanwhile_gets_the_staged_files_back(
         stager.add(rows)
         staged = stager.finish()
     assert len(staged) > 3
-    monkeypatch.setattr(committing, "check_room", lambda *given: None)  # another process takes the room behind the look
+    monkeypatch.setattr(committing, "check_room", lambda *given: None)  # another process uses the space after the check
     with pytest.raises(KafkaStorageException) as caught:
         commit(options, staged, WriteId(QUERY))
     assert not staged_files(options)
@@ -292,7 +292,7 @@ def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_
     for first in (0, ROWS // 2):
         for attempt in attempts:
             attempt.add(rows_of(range(first, first + ROWS // 2)))
-    attempts[2]._encode_held()  # its file is there, unfinished
+    attempts[2]._encode_held()  # its file exists, unfinished
     staged = [attempt.finish() for attempt in attempts[:2]]
     with Stager(options, topics, write, 1) as other:
         other.add(rows_of(range(ROWS, 2 * ROWS)))
@@ -342,7 +342,7 @@ def test_killed_while_it_commits(options: SinkOptions) -> None:
                 os.kill(committer, signal.SIGKILL)
             ends.append(int(nursery.stdout.readline()))
             before, after = list(range(2 * batch_id * ROWS)), list(range(2 * (batch_id + 1) * ROWS))
-            # Between two markers of a decision who only looks sees some partitions before the others.
+            # Between two markers of a decision a reader sees some partitions before the others.
             assert set(before) <= set(found(options)) <= set(after)
             if random_.random() < 0.5:
                 kafkalog.open(options.paths[0]).close()

@@ -1,6 +1,6 @@
 """Streaming writes while tasks, executors, committers, the driver are killed by kill -9: nothing lost, nothing doubled.
 
-The driver (`sink_driver`) runs in a process of its own; what is killed are processes of its session.
+The driver (`sink_driver`) runs in a separate process; the test kills processes of its session.
 Twenty kills of each kind, with KAFKALOG_LONG=1 alone; on a cluster of processes for tasks and executors.
 """
 
@@ -36,7 +36,7 @@ LOCAL = "local[2,50]"
 
 
 class Driver:
-    """One life."""
+    """One run of the driver."""
 
     def __init__(self, place: Path, master: str) -> None:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
@@ -152,7 +152,7 @@ def kill_one(driver: Driver, victims: Callable[[Driver], list[int]], random_: ra
 def test_killed_while_the_driver_goes_on(tmp_path: Path, victims: Callable[[Driver], list[int]], master: str) -> None:
     random_ = random.Random(f"{victims.__name__} {master}")
     kills = 0
-    while kills < KILLS:  # where the query ended it is begun again, as a job would be
+    while kills < KILLS:  # a query that ended is started again, as a job would be
         with driven(tmp_path, master) as driver:
             while kills < KILLS:
                 time.sleep(random_.uniform(0, 1.5))

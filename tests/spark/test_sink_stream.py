@@ -21,7 +21,7 @@ TOPIC = "t"
 
 
 class Lines:
-    """A stream of a folder's text files, one file a micro-batch, and the query that writes it."""
+    """A stream of a directory's text files, one file a micro-batch, and the query that writes it."""
 
     def __init__(self, spark: Any, place: Path, data: Path) -> None:
         self._spark = spark
@@ -44,7 +44,7 @@ class Lines:
         return writer.trigger(availableNow=True).start(self.data)
 
     def run(self, **options: Any) -> str:
-        """All that is there, in a life of its own; the query's id."""
+        """Writes all files in a separate run; returns the query's id."""
         query = self.start(**options)
         query.awaitTermination()
         return str(query.id)

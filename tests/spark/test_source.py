@@ -265,7 +265,7 @@ def test_damage_in_a_task(spark: Any, tmp_path: Path, fail: str) -> None:
 
 
 def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:
-    """Spark looks with pkgutil for modules named pyspark_*: it found ours in the clone's own folder only."""
+    """Spark searches with pkgutil for modules named pyspark_*: it once found kafkalog's only in the clone."""
     code = (
         "import sys\n"
         "from pyspark.sql import SparkSession\n"
@@ -283,7 +283,7 @@ def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:
 
 
 def test_keys_headers_and_patterns(spark: Any, log_dir: str) -> None:
-    """In the tasks, beside filters of Spark's own."""
+    """In the tasks, next to Spark's filters."""
     frame = read(spark, log_dir, key='["key-1","key-2"]', headers="n", grep="value-[0-9]*5-").load()
     wanted = [n for n in range(2000) if n % 7 in (1, 2) and n % 2 and n % 10 == 5]
     assert sorted(row.offset for row in frame.collect()) == wanted

@@ -1,4 +1,4 @@
-"""Every example of docs/how-to/spark-speed.md runs, in a folder with a small log directory."""
+"""Every example of docs/how-to/spark-speed.md runs, in a directory with a small log directory."""
 
 from __future__ import annotations
 

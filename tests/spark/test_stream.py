@@ -1,5 +1,5 @@
-"""Streams in a real local Spark: restarts from a checkpoint, limits, AvailableNow, what comes and goes under a running
-query, the progress report; and in a small cluster of several processes."""
+"""Streams in a real local Spark: restarts from a checkpoint, limits, AvailableNow, changes under a running query, the
+progress report; also in a small cluster of several processes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Query:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self, options: dict[str, str]) -> list[Any]:
-        """All that is there, with Trigger.AvailableNow: the progress reports."""
+        """Reads everything with Trigger.AvailableNow; returns the progress reports."""
         query = self.start(options, availableNow=True)
         try:
             assert query.awaitTermination(WAIT_S)
@@ -133,7 +133,7 @@ def test_a_failed_batch_is_made_again_as_it_was(query: Query) -> None:
 
 
 def test_what_comes_between_two_runs_from_latest(query: Query) -> None:
-    """A first run that dies before anything came: the second goes on where that began."""
+    """The first run dies before any record came: the second continues where it began."""
     fill(query.root, "t-0", 100)
 
     def fail(number: int) -> None:
@@ -333,7 +333,7 @@ spark.stop()
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
-    """Executors are processes of their own, in folders of their own."""
+    """Executors are separate processes in separate directories."""
     for partition in range(3):
         fill(tmp_path / "logs", f"t-{partition}", 5000)
     environment = os.environ | {

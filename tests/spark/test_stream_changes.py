@@ -257,7 +257,7 @@ def test_truncation_under_a_running_query(tmp_path: Path, caplog: pytest.LogCapt
     start = {"t": {"0": 80}}
     stream = reader(tmp_path)
     planned_end = next_end(stream, start)
-    shutil.rmtree(tmp_path / "t-0")  # the topic is made anew, or a crash took what was not flushed
+    shutil.rmtree(tmp_path / "t-0")  # the topic is created again, or a crash lost unflushed records
     fill(tmp_path, "t-0", 50)
     end = {"t": {"0": 50}}
     with pytest.raises(IllegalStateException, match="Partition t-0 offset was changed from 80 to 50"):
@@ -319,7 +319,7 @@ with kafkalog.open_log(root, "t-0", config=config) as log:
 
 @pytest.mark.parametrize("preallocate", ["false", "true"])
 def test_a_writer_beside(tmp_path: Path, preallocate: str) -> None:
-    """Each batch ends at a record that is there; together they are everything, once, and in order."""
+    """Each batch ends at an existing record; together they are everything, once, and in order."""
     (tmp_path / "t-0").mkdir()
     count = 4000
     stream = reader(tmp_path, startingOffsets="earliest")

@@ -1,5 +1,5 @@
-"""Streams beside Spark's own Kafka connector, over the same topics of a live broker: the same batches, the same rows,
-and a checkpoint of either that the other goes on with.
+"""Streams compared with Spark's Kafka connector, over the same topics of a running broker: the same batches, the same
+rows, and a checkpoint of either with which the other continues.
 
 Left out unless PySpark is the connector's (`tests.spark.connector`).
 """
@@ -53,7 +53,7 @@ class Side:
         self.batches: list[list[Row]] = []
 
     def run(self, **changed: str) -> list[list[Row]]:
-        """All that is there now: the rows of each batch, but for empty ones (kafkalog's first)."""
+        """Reads everything; returns the rows of each batch, without empty ones (kafkalog's first)."""
         self.batches = []
         frames = self.spark.readStream.format(self.source).options(**self.options | changed).load()
         writer = frames.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.checkpoint))

@@ -1,7 +1,7 @@
 """kill -9 in the middle of a streaming read, again and again: a task's process, an executor, the driver.  A writer of
 another process's appends all the while.  In the end each record has been written once, with its value.
 
-Twenty kills of each kind with KAFKALOG_LONG=1; else left out, for each life of a driver takes many seconds.
+Twenty kills of each kind with KAFKALOG_LONG=1; otherwise skipped, because each run of a driver takes many seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def value(partition: int, offset: int) -> bytes:
 
 
 class Job:
-    """A driver with its executors and their workers: a process group, over several lives."""
+    """A driver with its executors and their workers: a process group, over several runs."""
 
     def __init__(self, place: Path, master: str) -> None:
         self.place = place
@@ -72,8 +72,10 @@ class Job:
         return (self.place / f"job-{self.lives}.log").read_text(errors="replace")[-4000:]
 
     def has_ended(self) -> bool:
-        """Whether it has come to its end.  One that ends too early is started anew where Spark gave its Python ten
-        seconds to start and a busy machine did not."""
+        """Whether it has ended.
+
+        If it ends too early because a busy machine started its Python in more than Spark's ten seconds, it is started
+        again."""
         assert self.process is not None
         ended = self.process.poll()
         if ended:
@@ -107,7 +109,7 @@ class Job:
         return found
 
     def kill(self) -> None:
-        """The driver and, lest two lives stand beside each other, all that it started."""
+        """Kills the driver and everything that it started, so that two runs never overlap."""
         for pid in self.members():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -192,7 +194,7 @@ def one_that_reads(job: Job) -> int:
     raise AssertionError(f"no task reads: {job.log_text()}")
 
 
-CLUSTER = "local-cluster[2,1,1024]"  # executors are processes of their own
+CLUSTER = "local-cluster[2,1,1024]"  # executors are separate processes
 
 
 @pytest.mark.parametrize("victim", ["task", "driver", "executor"])

@@ -207,7 +207,7 @@ def test_all_at_once_ignores_limits(tmp_path: Path) -> None:
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())  # Trigger.Once: one batch, the first
     assert records(stream, start, end) == expected((0, 0, 50))
-    again = reader(tmp_path, startingOffsets="earliest")  # killed in it, and started anew
+    again = reader(tmp_path, startingOffsets="earliest")  # killed in it, and started again
     assert records(again, again.initialOffset(), end) == expected((0, 0, 50))
 
 
@@ -238,8 +238,9 @@ def test_ranges_are_cut_for_many_tasks(tmp_path: Path) -> None:
 
 
 def test_a_crash_in_the_first_batch_starts_where_it_started(tmp_path: Path) -> None:
-    """The first batch puts the initial offsets into the checkpoint.  A second process that finds it unfinished is asked
-    for them anew, and "latest" has moved."""
+    """The first batch puts the initial offsets into the checkpoint.
+
+    A second process that finds it unfinished computes its offsets again, and "latest" has moved."""
     fill(tmp_path, "t-0", 30)
     start = begin(reader(tmp_path))
     fill(tmp_path, "t-0", 30)

@@ -42,7 +42,7 @@ def elsewhere() -> Iterator[None]:
 
 
 class Shop:
-    """A store that tiers when it is told to; `end` records were appended."""
+    """A store that tiers on demand; `end` records were appended."""
 
     def __init__(self, place: Path, layout: str) -> None:
         self.logs, self.tier = place / "logs", place / "tier"

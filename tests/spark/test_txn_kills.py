@@ -1,7 +1,7 @@
 """txnAppId and txnVersion while drivers are killed by kill -9, in batches and foreachBatch: nothing lost, or twice.
 
-A kill in an ordinary run, of a foreachBatch that a batch job goes on with: a version that only one topic has is made
-whole.  With KAFKALOG_LONG=1 twenty kills of each.
+An ordinary run has one kill, of a foreachBatch with which a batch job continues: a version that only one topic has is
+completed.  With KAFKALOG_LONG=1 twenty kills of each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ START_S = 600  # a machine may have neighbours
 
 
 class Driver:
-    """One life of `txn_driver`."""
+    """One run of `txn_driver`."""
 
     def __init__(self, kind: str, place: Path) -> None:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": _path()}
@@ -50,7 +50,7 @@ class Driver:
             time.sleep(0.01)
 
     def await_staged(self) -> None:
-        """Until a task has begun a file that was not there: the commit follows."""
+        """Waits until a task has begun a new file: the commit follows."""
         before, until = self._staged(), time.monotonic() + START_S
         while self._staged() <= before:
             assert self.process.poll() is None, (self.place / "driver.log").read_text()[-4000:]
@@ -78,12 +78,12 @@ def _path() -> str:
 
 
 def done(place: Path) -> int:
-    """The last version of which a driver was told that it is written."""
+    """The last version that a driver reported as written."""
     return max((int(each.name[5:]) for each in place.glob("done-*")), default=-1)
 
 
 def check(place: Path) -> None:
-    """Every version that was done is there once; one more may be, whole for each topic."""
+    """Every finished version exists once; one more may exist, whole for each topic."""
     with kafkalog.open(place / "data", read_only=True) as store:
         counts = []
         for rest, topic in enumerate(TOPICS):
@@ -108,10 +108,10 @@ def test_killed_drivers(tmp_path: Path, first: str) -> None:
         driver = Driver(first, tmp_path)
         try:
             if turn % 2 == 0:
-                driver.await_version(0)  # the topics are there
+                driver.await_version(0)  # the topics exist
                 driver.await_staged()
                 time.sleep(random_.choice([0, random_.uniform(0, 0.1), random_.uniform(0, 0.5)]))
-            else:  # amid what comes behind a write that the driver was told of
+            else:  # during the work that follows a reported write
                 driver.await_version(done(tmp_path) + random_.randint(1, 2))
                 time.sleep(random_.uniform(0, 1.0))
         finally:

@@ -53,7 +53,7 @@ def test_what_is_half_said_or_said_to_a_stream_is_refused(spark: Any, tmp_path: 
 
 
 def test_foreach_batch_and_a_checkpoint_that_forgot(spark: Any, tmp_path: Path) -> None:
-    """Twice the same micro-batch, as after a crash behind the write; two topics have one version."""
+    """The same micro-batch twice, as after a crash after the write; two topics have one version."""
     data, checkpoint = str(tmp_path / "data"), tmp_path / "checkpoint"
     create(data, 2, *TOPICS)
     (tmp_path / "source").mkdir()

@@ -26,7 +26,7 @@ RECORDS = 1200
 
 
 class Shop(NamedTuple):
-    """The log as it was before anything was copied, the directory with what is left of it, and where it goes on."""
+    """The log before anything was copied, the directory with the rest of it, and the directory that continues."""
 
     full: Path
     part: Path
@@ -68,7 +68,7 @@ class Server:
 
     @property
     def gets(self) -> list[str]:
-        """The keys of objects that were asked for."""
+        """The keys of the requested objects."""
         return [line.split()[1] for line in self.requests if line.startswith("GET ") and "list-type" not in line]
 
 

@@ -3,8 +3,8 @@
     python -m tests.spark.txn_driver batch PLACE            versions one after the other, from 0 in each life
     python -m tests.spark.txn_driver foreachBatch PLACE     a stream whose function writes twice, to two topics
 
-Version n has the numbers from n * ROWS on, the same ones whenever it is done again.  It says how far it is by an empty
-file `done-<n>` for each version, and stops in order when `stop` lies in its folder.
+Version n has the numbers from n * ROWS on, the same ones whenever it is done again.  It reports each version by an
+empty file `done-<n>`, and stops in order when `stop` exists in its directory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write(rows: Any, place: Path, version: int, **options: str) -> None:
 
 
 def batch(spark: Any, place: Path) -> None:
-    """Each life begins with version 0, as a job that knows nothing of an earlier one."""
+    """Each run begins with version 0, as a job that knows nothing of an earlier one."""
     version = 0
     while not is_to_stop(place):
         numbers = spark.range(version * ROWS, (version + 1) * ROWS, 1, 2)

@@ -108,7 +108,7 @@ class CleanerKit(Kit):
 
 
 def placed(data: bytes, base_offset: int) -> bytes:
-    """A batch as a leader hands it on, with its offset (which no checksum covers); for magic 0 and 1 of one record."""
+    """A batch as a leader forwards it, with its offset (which no checksum covers); for magic 0 and 1 of one record."""
     return base_offset.to_bytes(8, "big") + data[8:]
 
 

@@ -42,5 +42,5 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 
 
 def of_kafka(scenario: str, place: Path) -> Path:
-    """A copy of the log directory that Apache Kafka 4.4.0 left behind a scenario."""
+    """A copy of the log directory that Apache Kafka 4.4.0 left after a scenario."""
     return Path(shutil.copytree(SCENARIOS / scenario / "final" / "logs", place / "logs"))

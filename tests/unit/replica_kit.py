@@ -68,7 +68,7 @@ def copy(
     rests: bool = True,
     batches_of_segment: int = 1000,
 ) -> Path:
-    """A partition's folder.  It was written an hour before `NOW_MS`, if it `rests`."""
+    """A partition's directory.  It was written an hour before `NOW_MS`, if it `rests`."""
     folder = log_dir / name
     folder.mkdir()
     epochs: list[EpochEntry] = []

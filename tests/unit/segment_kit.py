@@ -50,7 +50,7 @@ def append(segment: LogSegment, *batches: bytes) -> None:
 
 
 def index_bytes(segment: LogSegment) -> tuple[bytes, bytes]:
-    """The entries of both index files, without what lies behind them."""
+    """The entries of both index files, without the bytes after them."""
     with open(segment.offset_index_file, "rb") as offsets, open(segment.time_index_file, "rb") as times:
         return (
             offsets.read()[: segment.offset_index.size_in_bytes],
@@ -97,7 +97,7 @@ class Completed:
 
 
 class Producers:
-    """Stands in for ProducerStateManager: the last five batches of each producer, and who asked for what."""
+    """Stands in for ProducerStateManager: the last five batches of each producer, and the calls."""
 
     def __init__(self, fail_at: int | None = None, error: Exception | None = None) -> None:
         self.seen: list[int] = []
@@ -135,7 +135,7 @@ class Producers:
 
 
 def recover(segment: LogSegment, producers: Any = None, epochs: Any = None) -> int:
-    """Recovers a segment, told to stand-ins."""
+    """Recovers a segment with stand-ins."""
     return segment.recover(RecoveryReplay(segment.txn_index, producers or Producers(), epochs or Epochs()))
 
 

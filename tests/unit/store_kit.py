@@ -88,7 +88,7 @@ def as_killed(path: Path, into: Path) -> Path:
 
 
 def open_store(path: str | os.PathLike[str], **options: Any) -> Store:
-    """With a clock that stands still."""
+    """Opens a store whose clock does not advance."""
     return kafkalog.open(path, **{"clock": ManualClock(NOW_MS), "maintenance": False, **options})
 
 

@@ -46,7 +46,7 @@ def values(root: Path, name: str = "t-0") -> list[bytes | None]:
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Path:
-    """A log with a transaction of which no coordinator knows, and a record behind it."""
+    """A log with a transaction that no coordinator knows, and a record after it."""
     with kafkalog.open_log(tmp_path / "logs", "t-0") as log:
         log.append(b"before", timestamp=NOW_MS)
         txn = client_transaction(log, "lost")

@@ -41,7 +41,7 @@ def values(store: kafkalog.Store, *partitions: int) -> list[bytes | None]:
 
 
 def stopped(monkeypatch: pytest.MonkeyPatch, store: kafkalog.Store) -> threading.Event:
-    """From now on a disk is slow: what the senders do waits for the event."""
+    """From now on the disk is slow: the senders' work waits for the event."""
     goes_on = threading.Event()
     home: Any = store._home
     partition = home.partition
@@ -84,7 +84,7 @@ def test_append_async(store: kafkalog.Store) -> None:
         assert (record.key, record.headers, record.timestamp) == (b"k", (("h", b"x"),), 77)
         many = await asyncio.gather(*(topic.append_async(b"%d" % n, partition=1) for n in range(100)))
         offsets = [each.offset for each in many]
-        assert offsets == sorted(offsets)  # in the order in which they were asked for
+        assert offsets == sorted(offsets)  # in the order of the calls
         together = await topic.append_many_async([(b"a", b"k"), (b"b", b"k")])
         assert {each: len(offsets) for each, offsets in together.items()} == {first.partition: 2}
         assert sum(map(len, (await topic.append_many_async(iter([b"x", b"y"]), partition=0)).values())) == 2
@@ -147,7 +147,7 @@ def test_futures_are_awaited(store: kafkalog.Store) -> None:
 
 
 def test_a_cancelled_append_is_there_once(store: kafkalog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task comes back at once, the loop goes on, the record goes its way."""
+    """The task returns at once, the loop continues, and the record is still appended."""
     goes_on = stopped(monkeypatch, store)
 
     async def main() -> None:
@@ -274,7 +274,7 @@ def test_async_with(tmp_path: Path) -> None:
 
 
 def test_several_loops(store: kafkalog.Store) -> None:
-    """One after the other, and at once in threads of their own; a loop that ends early holds nobody up."""
+    """One after the other, and at once in separate threads; a loop that ends early delays nobody."""
     topic = store.topic("t")
 
     async def work(number: int) -> None:

@@ -171,7 +171,7 @@ def test_another_process_writes(tmp_path: Path) -> None:
 
 
 class Told(notify.DirectoryWatch):
-    """Counts what was told of, and which waits came to an end."""
+    """Counts the notifications and the finished waits."""
 
     made: ClassVar[list[Told]] = []
 

@@ -119,7 +119,7 @@ def test_checkpoints_say_no_more_than_what_is_there(shop: Path, tmp_path: Path) 
 
 
 def test_an_open_store_backs_itself_up(shop: Path, tmp_path: Path) -> None:
-    """In the same process, with a transaction open: it is aborted in the copy, and goes on here."""
+    """In the same process, with a transaction open: it is aborted in the copy, and continues here."""
     with open_store(shop, files=FAST) as store:
         with store.transaction("other") as txn:
             txn.append("orders", b"half", partition=0)
@@ -327,7 +327,7 @@ def test_damage_is_told_and_copied_as_it_is(shop: Path, tmp_path: Path, which: s
     held = read_manifest(str(tmp_path / "saved"))
     assert held.findings == report.findings
     assert restore(tmp_path / "saved", tmp_path / "again", files=FAST).findings == report.findings
-    again = backup(shop, tmp_path / "2", base=tmp_path / "saved", files=FAST)  # it is told each time
+    again = backup(shop, tmp_path / "2", base=tmp_path / "saved", files=FAST)  # it is reported each time
     assert again.findings == report.findings
     if which in ("closed", "last"):
         points = OffsetCheckpointFile(
@@ -370,7 +370,7 @@ def test_folders_on_their_way_are_left_and_named(shop: Path, tmp_path: Path) -> 
 
 
 class Meanwhile(UnsyncedFiles):
-    """Does something, once or always, behind the n-th new file below a folder."""
+    """Does something, once or always, after the n-th new file below a directory."""
 
     def __init__(self, place: Path, number: int, do: Callable[[], object], *, always: bool = False) -> None:
         super().__init__()
@@ -440,7 +440,8 @@ def test_a_partition_that_never_rests(shop: Path, tmp_path: Path, monkeypatch: p
 def test_what_seems_wrong_somewhere_else_at_each_look_is_looked_at_again(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a writer cuts the log and goes on, again and again, within one tick of the file system's clock."""
+    """The same happens if a writer truncates the log and continues, again and again, within one tick of the file
+    system's clock."""
     monkeypatch.setattr("kafkalog.toolbox.backup_partition.REST_S", 0)
     path = shop / "orders-0" / LOG
     data, times = path.read_bytes(), os.stat(path)
@@ -487,7 +488,7 @@ def committed(root: Path, topic: str = "orders") -> list[list[bytes | None]]:
 def test_the_first_transaction_of_an_id_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_decided: bool, when: str, is_first: bool
 ) -> None:
-    """Its partition of __transaction_state is made behind the first listing."""
+    """Its partition of __transaction_state is created after the first listing."""
     with open_store(tmp_path / "shop", files=FAST) as store:
         store.create_topic("orders", 3)
         for number in range(3):
@@ -575,7 +576,7 @@ def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, again: str) -> None:
                     store.create_topic("z", 2)
                 if again == "without an id":
                     for log in store.manager.logs_by_topic("z"):
-                        log.maybe_flush_metadata_file()  # which a task does, sooner or later
+                        log.maybe_flush_metadata_file()  # a task does this, sooner or later
                         os.remove(os.path.join(log.dir, PARTITION_METADATA_FILE))
 
         report = backup(tmp_path / "shop", tmp_path / "saved", files=FAST, progress=delete)
@@ -683,7 +684,7 @@ def test_symbolic_links_are_no_targets(shop: Path, tmp_path: Path) -> None:
 
 
 def test_log_directories_are_no_place_for_another(shop: Path, tmp_path: Path) -> None:
-    """Also a closed one, a partition's folder in it, what links there, and an empty folder that is there."""
+    """Also a closed one, a partition's directory in it, a link to it, and an existing empty directory."""
     backup(shop, tmp_path / "saved", files=FAST)
     with kafkalog.open_log(tmp_path / "other", "t-0", files=FAST) as log:
         log.append(b"1")
@@ -754,7 +755,7 @@ def test_what_a_killed_one_left_is_removed(shop: Path, tmp_path: Path) -> None:
     (tmp_path / "saved.kafkalog-partial" / "log-dir-1").mkdir(parents=True)
     (tmp_path / "saved.kafkalog-partial" / "log-dir-1" / "junk").write_text("x")
     (tmp_path / "saved.kafkalog-partial.lock").write_text("")
-    (tmp_path / "saved").mkdir()  # an empty folder may be there
+    (tmp_path / "saved").mkdir()  # an empty directory may exist
     backup(shop, tmp_path / "saved", files=FAST)
     assert not list((tmp_path / "saved").rglob("junk"))
     assert sorted(os.listdir(tmp_path)) == ["saved", "shop"]
@@ -869,7 +870,7 @@ def test_wrong_types(shop: Path, tmp_path: Path, option: str) -> None:
 
 @pytest.mark.parametrize("how", ["flipped", "cut"])
 def test_an_end_that_is_known_to_be_missing(shop: Path, tmp_path: Path, how: str) -> None:
-    """Readers see a shorter log; the bytes behind are kept, and told."""
+    """Readers see a shorter log; the bytes after it are kept, and reported."""
     last = max((shop / "orders-0").glob("*.log"))
     if how == "flipped":
         flip(last, 70)
@@ -910,7 +911,7 @@ def test_partitions_of_the_base_that_are_not_there_are_told(shop: Path, tmp_path
 
 
 def test_nobody_opens_a_backup_to_write(shop: Path, tmp_path: Path) -> None:
-    """It stays what a restore takes, also by a link; reading goes on."""
+    """It stays restorable, also through a link; reading still works."""
     backup(shop, tmp_path / "saved", files=FAST)
     inside = copy_of(tmp_path / "saved")
     (tmp_path / "link").symlink_to(inside)
@@ -958,7 +959,7 @@ def test_a_recovery_does_not_cut_what_backups_share(shop: Path, tmp_path: Path) 
     assert files_in(tmp_path / "first") == before
     restore(tmp_path / "second", tmp_path / "again", files=FAST)
     assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
-    (tmp_path / "manifest.json").write_text("{}")  # somebody else's
+    (tmp_path / "manifest.json").write_text("{}")  # another program's
     assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
 
 

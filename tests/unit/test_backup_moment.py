@@ -88,7 +88,7 @@ def test_earlier_epochs_came_before_and_later_ones_after(state: TransactionState
         *((state, 2, EITHER, AFTER, AFTER) for state in PREPARED),  # the marker is its own; records are the next one's
         *((state, 2, BEFORE, AFTER, AFTER) for state in COMPLETE),
         *((state, 0, EITHER, BEFORE, AFTER) for state in PREPARED),
-        *((state, 0, BEFORE, AFTER, AFTER) for state in COMPLETE),  # its records have the marker behind them
+        *((state, 0, BEFORE, AFTER, AFTER) for state in COMPLETE),  # the marker follows its records
     ],
 )
 def test_the_same_epoch(
@@ -126,7 +126,7 @@ def test_what_follows_the_marker_of_a_decided_one_is_of_the_next(state: Transact
 
 
 def test_a_moment_of_a_store(tmp_path: Path) -> None:
-    """Two ids at rest, one open: records behind the moment are not in the copies, cursors end as early as may be."""
+    """Two ids at rest, one open: records after the moment are not in the copies, cursors end as early as possible."""
     with open_store(tmp_path / "shop", files=FILES) as store:
         store.create_topic("orders")
         for name in ("a", "b"):
@@ -151,7 +151,7 @@ def test_a_moment_of_a_store(tmp_path: Path) -> None:
         open_one.commit()
         store.topic("orders").append(b"plain")
         view.refresh()
-        assert then.end_of_records(view.snapshot, look) == look + 2  # in front of the marker
+        assert then.end_of_records(view.snapshot, look) == look + 2  # before the marker
         assert then.end_of_cursors(view.snapshot, look) == look
 
 

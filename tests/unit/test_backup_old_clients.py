@@ -168,7 +168,7 @@ def it(tmp_path: Path) -> BrokersDirectory:
 
 
 def test_a_completed_one_in_front_of_a_decided_one(it: BrokersDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decided one is not in the partition: the marker there is of the one before, and nothing is cut."""
+    """The decided one is not in the partition: the marker there belongs to the one before, and nothing is truncated."""
 
     def between(it: BrokersDirectory) -> None:
         it.whole(b"one", *BOTH)
@@ -187,7 +187,7 @@ def test_a_completed_one_in_front_of_a_decided_one(it: BrokersDirectory, monkeyp
 
 @pytest.mark.parametrize("how", ["open", "commit", "abort"])
 def test_the_next_one_has_old_times(it: BrokersDirectory, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka Streams writes its input's time, which is older than the decision of the transaction before."""
+    """Kafka Streams writes its input's time, which is older than the decision of the previous transaction."""
 
     def between(it: BrokersDirectory) -> None:
         it.begin(*BOTH)
@@ -238,7 +238,7 @@ def test_one_that_begins_and_ends_in_a_millisecond(it: BrokersDirectory, monkeyp
 
 
 def test_cursors_behind_an_open_one(it: BrokersDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's next transactions, behind T, look like the one that T has open."""
+    """The client's next transactions, after T, look like the one that is open at T."""
 
     def between(it: BrokersDirectory) -> None:
         it.begin(P0, CURSORS)
@@ -302,7 +302,7 @@ def _cut(it: BrokersDirectory) -> None:
 def test_a_log_that_became_shorter(
     it: BrokersDirectory, change: Callable[[BrokersDirectory], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look says nothing of it: it is looked at again, and T is a later moment."""
+    """The first read does not show it: the log is read again, and T is a later moment."""
     for _ in range(20):
         it.plain(P0)
     seen, _, _ = restored(it, change, lambda it: it.whole(b"one", *BOTH), monkeypatch)

@@ -55,7 +55,7 @@ class Writer:
             self.end += 1
 
     def copy(self) -> int:
-        """Copies, and lets go of what is copied."""
+        """Copies segments, and deletes the copied ones locally."""
         copied = self.store.remote_log_manager.run_once()
         self.topic.partition(0).delete_old_segments()
         return copied
@@ -114,7 +114,7 @@ def test_the_tier_is_listed_anew_where_the_disk_goes_on_later(writer: Writer, ha
         partition = store.topic("orders").partition(0)
         records = iter(partition.records(0))
         assert next(records).value == values(0)
-        for _ in range(3):  # each at once behind the last listing
+        for _ in range(3):  # each right after the last listing
             writer.append()
             before = writer.local_start()
             assert writer.copy()
@@ -136,7 +136,7 @@ def test_a_tier_that_begins_under_a_reader(writer: Writer) -> None:
 
 
 def test_topics_that_come_and_leave_the_disk_under_a_reader(writer: Writer) -> None:
-    """None of them was looked at before; the second one has the first one's name."""
+    """None of them was read before; the second one has the first one's name."""
     writer.append(5)
     writer.tier.mkdir()
     tier = kafkalog.RemoteStorage(writer.tier, layout="local-tiered")
@@ -241,7 +241,7 @@ def test_a_partition_whose_folder_is_gone(writer: Writer) -> None:
     end = writer.local_start()
     writer.store.close()
     shutil.rmtree(writer.directory / "orders-0")
-    (writer.directory / "recovery-point-offset-checkpoint").unlink()  # which knows that the disk had more
+    (writer.directory / "recovery-point-offset-checkpoint").unlink()  # it knows that the disk had more
     with writer.reader() as store:
         assert everything(store) == [values(number) for number in range(end)]
 
@@ -343,7 +343,7 @@ def test_an_event_that_was_mended_is_read_again(writer: Writer) -> None:
 
 
 def test_a_reader_asks_for_no_listing(tmp_path: Path, writer: Writer) -> None:
-    """Where the directory has the metadata, nothing is listed: neither folders nor objects."""
+    """If the directory has the metadata, nothing is listed: neither directories nor objects."""
     fs = FaultyObjects()
     for path in writer.tier.rglob("*"):
         assert not path.is_file()

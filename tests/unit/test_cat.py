@@ -257,7 +257,7 @@ def test_a_key_tells_its_partition(run: Run, log_dir: Path) -> None:
         assert [(entry["partition"], entry["offset"]) for entry in entries] == [(home, offset) for offset in wanted]
         (line,) = result.err.splitlines()
         assert line == f"note: read only t-{home}, to which Kafka's murmur2 assigns the key"
-    # The transactions of the fixture put k0 into every partition: a named one is looked at, whatever the hash says.
+    # The transactions of the fixture put k0 into every partition: a named one is read, whatever the hash says.
     for number in range(PARTITIONS):
         wanted_there = [it for it in records(log_dir, number) if it.key == b"k0"]
         argv = ("cat", log_dir, f"t-{number}", "--key", "k0", "--json")
@@ -347,7 +347,7 @@ def test_json_has_pythons_names_or_kcats(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["--key", "k0"], ["--grep", "v"], ["--last", "500"], ["--header", "trace"], []])
 def test_damage_is_said(run: Run, log_dir: Path, tmp_path: Path, command: list[str]) -> None:
-    """The records before it (behind it, from the end) and the place, whatever was asked."""
+    """Prints the records before it (after it, from the end) and the place, for any request."""
     root = tmp_path / "logs"
     with kafkalog.open_log(root, "t-0", config={"index.interval.bytes": "100"}) as log:
         for n in range(3000):

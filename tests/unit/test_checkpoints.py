@@ -489,7 +489,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_checkpoint_that_cannot_be_read_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None, told: str
 ) -> None:
-    """As in Kafka it counts for nothing: deleted records come back, which was done in silence."""
+    """As in Kafka it is ignored: deleted records come back, which once happened silently."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.append_many([b"a"] * 10)
         log.append_many([b"b"] * 10)

@@ -315,7 +315,7 @@ def test_a_group_takes_the_first_base_and_the_last_time(kit: CleanerKit) -> None
     assert log.log_segments()[0].last_modified == NOW_MS + 2000
     for suffix in (".index", ".timeindex"):
         assert os.stat(kit.path(name(0, suffix))).st_mtime_ns == (NOW_MS + 2000) * 1_000_000
-    # The snapshots at bases that are gone went with them; old files wait for file.delete.delay.ms.
+    # The snapshots at deleted bases went with them; old files wait for file.delete.delay.ms.
     assert sorted(found for found in kit.names if found.endswith(".snapshot")) == [name(3, ".snapshot")]
     assert left_under(kit, ".log" + DELETED_FILE_SUFFIX) == [name(n, ".log.deleted") for n in (0, 1, 2)]
     kit.clock.advance(60_000)

@@ -111,7 +111,7 @@ def test_behind_the_end_of_the_map_everything_stays(tmp_path: Path) -> None:
     assert offsets(found) == [11, 12, 13]
     assert found[1].key is None
     assert run.stats.invalid_messages_read == 0
-    assert header.delete_horizon_ms == NOW_MS + DAY_MS  # the tombstone behind it counts as well
+    assert header.delete_horizon_ms == NOW_MS + DAY_MS  # the tombstone after it counts as well
 
 
 def test_a_record_without_a_key_goes_and_is_counted(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_legacy_tombstone_goes_by_the_age_of_its_segment(tmp_path: Path, retai
 @pytest.mark.parametrize(("codec", "level"), [(NONE, None), (GZIP, 9), (LZ4, 17), (ZSTD, 19)])
 def test_a_batch_that_loses_nothing_is_copied_as_it_is(tmp_path: Path, codec: int, level: int | None) -> None:
     data = batch(("a", "1" * 50), ("b", "2" * 50), codec=codec, level=level, partition_leader_epoch=4)
-    broken = data[:17] + b"\0\0\0\0" + data[21:]  # even with a checksum that nobody looks at
+    broken = data[:17] + b"\0\0\0\0" + data[21:]  # even with a checksum that nobody checks
     result = Filter(tmp_path).run(data, broken)
     assert bytes(result.output) == data + broken
     assert (result.messages_retained, result.bytes_retained, result.max_offset) == (4, len(result.output), 11)
@@ -420,7 +420,7 @@ def test_what_magic_2_cannot_say_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(IllegalArgumentException, match="Invalid negative timestamp"):
         Filter(tmp_path, {"gone": 99}).run(mended(data))
     data = bytearray(batch(("gone", "1"), ("a", "2"), is_transactional=True, **IDEMPOTENT))
-    data[43:51] = (-1).to_bytes(8, "big", signed=True)  # a transaction of nobody
+    data[43:51] = (-1).to_bytes(8, "big", signed=True)  # a marker without a transaction
     with pytest.raises(IllegalArgumentException, match="without a valid producer ID"):
         Filter(tmp_path, {"gone": 99}).run(mended(data))
 

@@ -87,7 +87,7 @@ def test_damage_stops_a_pass_and_is_named(tmp_path: Path, damage: Damage, codec:
     with pytest.raises(CorruptRecordException) as raised:
         cleaner.clean(next_to_clean(log, None, NOW_MS))
     assert raised.value.path == path
-    assert raised.value.position in (position, len(data))  # the file's end, where an index names what lay behind it
+    assert raised.value.position in (position, len(data))  # the file's end, if an index names the bytes after it
     assert [Path(segment.log.path).read_bytes() for segment in log.log_segments()] == before
     assert Path(path).read_bytes() == data
 

@@ -73,7 +73,7 @@ def test_help_of_each_ends_with_an_example(run: Any, name: str) -> None:
         for line in examples:
             words = line.split()
             assert words[:2] == ["kafkalog", name]
-            own = name == "tier" or words[2] == "abort"  # commands with options of their own
+            own = name == "tier" or words[2] == "abort"  # commands with special options
             shown = run(name, words[2], flag).out if own else result.out
             for word in words:
                 assert not word.startswith("--") or f"{word} " in shown.replace(",", " ").partition("For exa")[0]

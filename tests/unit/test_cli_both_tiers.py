@@ -21,7 +21,7 @@ OTHER = "B" * 22
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[str, str, int]:
-    """(a store's directory, its tier's folder, how many segments are there)."""
+    """(a store's directory, its tier's directory, the number of segments there)."""
     return str(tmp_path / "store"), str(tmp_path / "tier"), tiered(tmp_path / "store", tmp_path / "tier")
 
 
@@ -38,7 +38,7 @@ def lose(tier: str, number: int, suffix: str = ".*") -> str:
 
 
 def let_go(store: str, tier: str) -> None:
-    """The disk lets go of what is copied."""
+    """Deletes copied segments from the disk."""
     with kafkalog.open(store, remote=tier, maintenance=False) as opened:
         opened.alter_topic("orders", {"local.retention.bytes": "1"})
         opened.topic("orders").partition(0).delete_old_segments()
@@ -120,7 +120,7 @@ def test_verify_finds_offsets_that_nobody_has(run: Run, places: tuple[str, str, 
 def test_restore_of_what_the_metadata_have(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
     store, tier, copied = places
     begun = sorted(Path(tier).rglob("*.log"))[0]
-    for path in begun.parent.glob(f"{begun.stem}.*"):  # whole, later, and nobody knows it
+    for path in begun.parent.glob(f"{begun.stem}.*"):  # whole, later, and unknown to the metadata
         shutil.copy(path, path.with_name(path.name.replace(begun.stem[21:], "z" * 22)))
     with (begun.parent / f"{begun.stem[:20]}-{'z' * 22}.log").open("ab") as file:
         file.write(bytes(100))
@@ -181,7 +181,7 @@ def test_the_directory_says_which_topic_is_meant(run: Run, places: tuple[str, st
 
 
 def test_segments_of_two_leaders_that_overlap(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
-    """Each leader copies its own segments, which begin elsewhere: the new one's first has what the tier has already."""
+    """Each leader copies its segments, which have different starts: the new leader's first one overlaps the tier's."""
     _, tier, _ = places
     expected = run("cat", f"file://{tier}", "orders", "--json").out
     tiered(tmp_path / "other", tmp_path / "others", settings={"internal.segment.bytes": "1500"})

@@ -46,7 +46,7 @@ def test_the_table(run: Run, root: Path) -> None:
     head, rows = result.lines[0].split(), [line.split() for line in result.rows]
     assert head[:4] == ["GROUP", "TOPIC", "PARTITION", "POSITION"]
     assert [row[:6] for row in rows] == [
-        ["audit", "gone", "4", "3", "gone", "-"],
+        ["audit", "gone", "4", "3", "missing", "-"],
         ["billing", "orders", "0", "4", "10", "6"],
         ["billing", "orders", "1", "0", "0", "0"],
         ["busy", "-", "-", "-", "-", "-"],
@@ -115,7 +115,7 @@ def test_what_was_deleted_before_it_was_read_is_told(run: Run, root: Path) -> No
     with store_home(root) as home:
         log = home.manager.get_log(FIRST)
         assert log is not None
-        log.delete_records(4)  # where billing goes on
+        log.delete_records(4)  # billing continues here
     result = run("cursors", root, "--group", "billing")
     assert "was deleted" not in result.err
     with store_home(root) as home:
@@ -219,6 +219,13 @@ def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
         "20261120 is after the log end, so the log end is used (for the day, use --to-datetime 2026-11-20)"
         in result.err
     )
+
+
+@pytest.mark.parametrize(("at", "is_noted"), [("@1773100800", True), ("@1773100800000", False), ("1970-01-21", False)])
+def test_a_time_in_seconds_is_noted(run: Run, root: Path, at: str, is_noted: bool) -> None:
+    result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-datetime", at)
+    said = "note: --to-datetime @1773100800 is 1970-01-21T12:31:40.800Z: @ is followed by milliseconds (@1773100800000"
+    assert (result.code, said in result.err) == (0, is_noted)
 
 
 def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_sums_have_the_documented_names(
     "argv", ["verify {damaged} --deep", "export {damaged} --to {new} --skip-damage", "cat {clean}"]
 )
 def test_data_on_stdout_notes_on_stderr(run: Run, places: dict[str, Path], tmp_path: Path, argv: str) -> None:
-    """Nothing but JSON on stdout, whatever there is to say beside it."""
+    """Only JSON on stdout; everything else goes elsewhere."""
     result = run(
         *argv.format(**places, new=tmp_path / "new").split(), "--json", *(["--progress"] * ("cat" not in argv))
     )

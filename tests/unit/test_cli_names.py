@@ -164,6 +164,11 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints the fields that it names"),
         ("export x --by day --to y", "No such option '--by': it writes a file per partition"),
         (
+            "cursors --list x",
+            "No such option '--list': without an option that changes offsets the command lists groups",
+        ),
+        ("cursors x --describe --group g", "`kafkalog cursors LOG_DIR --group NAME` shows one group"),
+        (
             "cat --from @1793232000 x",
             "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from @1793232000000",
         ),
@@ -281,7 +286,7 @@ def test_names_behind_several_directories(
     for part, expected in (("orders-eu-1", ["orders-eu-1"]), ("orders-eu", ["orders-eu-0", "orders-eu-1"])):
         assert told(run, command, disk / part) == expected
     assert told(run, command, disk / "payments", disk / "orders-us-0") == ["orders-us-0", "payments-0"]
-    monkeypatch.chdir(disk.parent)  # without a slash a directory is one, and a partition's folder is a name
+    monkeypatch.chdir(disk.parent)  # without a slash a directory is one, and a partition's directory is a name
     assert told(run, command, "disk-0", "more-1", "invoices") == ["invoices-0"]
     monkeypatch.chdir(disk)
     assert told(run, command, ".", "orders-eu-0") == ["orders-eu-0"]

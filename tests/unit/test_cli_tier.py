@@ -26,7 +26,7 @@ __all__ = ["run"]
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[str, str, int]:
-    """(a store's directory, the folder of its tier as an address, how many segments are there)."""
+    """(a store's directory, the directory of its tier as an address, the number of segments there)."""
     url = f"memory://{tmp_path.name}/tier"
     return str(tmp_path / "store"), url, tiered(tmp_path / "store", url)
 
@@ -131,7 +131,7 @@ def test_orphans_are_found_and_go(run: Run, tmp_path: Path) -> None:
 
 
 def test_whole_segments_of_another_store_stay(run: Run, tmp_path: Path) -> None:
-    """A backup of a directory knows the tier as it was: what came since is the other one's."""
+    """A backup of a directory knows the tier at its time: newer segments belong to the other store."""
     store, tier, backup = tmp_path / "store", tmp_path / "tier", tmp_path / "backup"
     copied = tiered(store, tier)
     shutil.copytree(store, backup)
@@ -224,7 +224,7 @@ def test_both_tiers_read_as_one(run: Run, places: tuple[str, str, int], tmp_path
 
 @pytest.fixture
 def partly(tmp_path: Path) -> tuple[str, str, int]:
-    """(a store's directory, the folder of its tier, where the disk begins, which has let go of what was copied)."""
+    """(a store's directory, its tier's directory, the local log's start after the copied segments were deleted)."""
     tier = tmp_path / "tier"
     tiered(tmp_path / "store", tier, settings={"local.retention.bytes": "1"})
     with kafkalog.open(tmp_path / "store", remote=str(tier), maintenance=False) as store:
@@ -287,7 +287,7 @@ def test_explain_tells_what_the_disk_of_a_tiered_partition_keeps(run: Run, partl
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of which bytes were asked for."""
+    """The keys of which bytes were requested."""
     from kafkalog.engine.remote.objects import Objects
 
     keys: list[str] = []
@@ -415,7 +415,7 @@ def test_an_empty_place_is_no_tier(run: Run, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tiers in folders: of both layouts, and of one with a key prefix."""
+    """A directory with tiers in directories: of both layouts, and of one with a key prefix."""
     place = tmp_path_factory.mktemp("folders")
     for name, settings in TIERS.items():
         tiered(place / f"store of {name}", kafkalog.RemoteStorage(place / name, **settings))

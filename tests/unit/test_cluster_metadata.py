@@ -190,7 +190,7 @@ def test_a_log_that_begins_behind_the_snapshot_is_not_whole(tmp_path: Path) -> N
 def test_a_record_that_nobody_understands_is_a_problem(tmp_path: Path) -> None:
     folder = kit.metadata_log(kit.formatted(tmp_path), topic("orders"))
     builder = MemoryRecordsBuilder(base_offset=2)
-    builder.append(OLD_MS, None, b"\x01\x02\x00\xff")  # a topic's record that is cut off
+    builder.append(OLD_MS, None, b"\x01\x02\x00\xff")  # a topic's record that is truncated
     with (folder / f"{0:020d}.log").open("ab") as file:
         file.write(builder.build())
     assert read(tmp_path).problem is not None
@@ -231,7 +231,7 @@ def test_layers(tmp_path: Path) -> None:
 
 def test_settings_of_a_topic_that_was_deleted_meanwhile(tmp_path: Path) -> None:
     rows = [*topic("orders", topic_id=kit.TOPIC_IDS["other"]), config("retention.ms", "1", topic="orders")]
-    kit.metadata_log(filled(tmp_path, "orders"), rows)  # the folder has the id of the topic before
+    kit.metadata_log(filled(tmp_path, "orders"), rows)  # the directory has the id of the topic before
     found = settings(tmp_path)
     assert not found.knows("orders")
     assert found.own("orders") == {}
@@ -279,7 +279,7 @@ def test_a_brokers_directory_is_not_opened_for_writing_unasked(tmp_path: Path) -
     with kafkalog.open(tmp_path, read_only=True) as store:
         assert count(store, "orders") == COUNT
     with kafkalog.open_log(tmp_path, "orders-0", take_over=True) as log:
-        assert log.delete_old_segments() == 0  # nobody knows the rule
+        assert log.delete_old_segments() == 0  # the rule is unknown
         assert len(list(log)) == COUNT
 
 
@@ -309,7 +309,7 @@ def test_nothing_is_deleted_by_a_guess(tmp_path: Path, caplog: pytest.LogCapture
     metadata = (tmp_path / "__cluster_metadata-0" / f"{0:020d}.log").read_bytes()
     with caplog.at_level(logging.WARNING, "kafkalog"), kafkalog.open(tmp_path, take_over=True, config=SMALL) as store:
         assert [left(store, name) for name in ("kept", "compacted", "other")] == [COUNT] * 3
-        assert left(store, "orders") < COUNT  # that is what its owner asked for
+        assert left(store, "orders") < COUNT  # its owner requested that
         assert store.manager.get_log("compacted-0").config.compact  # type: ignore[union-attr]
         assert not store.manager.get_log("other-0").config.compact  # type: ignore[union-attr]
         assert store.describe_topic("orders").overrides == {"retention.ms": "1000"}
@@ -321,7 +321,7 @@ def test_nothing_is_deleted_by_a_guess(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_nothing_is_compacted_by_a_guess(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """How long records are kept from compaction may stand in server.properties, which says it for all topics."""
+    """The compaction lag may be in server.properties, which sets it for all topics."""
     filled(tmp_path, "compacted", "kept")
     both = config("cleanup.policy", "compact,delete", topic="kept"), config("retention.ms", "1000", topic="kept")
     kit.metadata_log(
@@ -345,7 +345,7 @@ def test_nothing_is_compacted_by_a_guess(tmp_path: Path, caplog: pytest.LogCaptu
 def test_what_damaged_metadata_says_counts_for_nothing(
     tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
-    """Behind the damage stands that the setting was changed back."""
+    """The setting was changed back after the damage."""
     filled(tmp_path, "orders")
     before, behind = {"retention.ms": ("1000", "-1"), "cleanup.policy": ("compact", "delete")}[key]
     rows = [*topic("orders"), config(key, before, topic="orders")]
@@ -377,13 +377,13 @@ def test_config_does_not_count_for_topics_that_may_say_otherwise(tmp_path: Path)
     with kafkalog.open(tmp_path, take_over=True, config=rules) as store:
         assert left(store, "orders") == COUNT
         assert not store.manager.get_log("orders-0").config.compact  # type: ignore[union-attr]
-        store.alter_topic("orders", {"retention.ms": "1000"})  # this one is asked for
+        store.alter_topic("orders", {"retention.ms": "1000"})  # this one is requested
         assert left(store, "orders") < COUNT
 
 
 @pytest.mark.parametrize("change", ["alter", "partitions", "manager"])
 def test_a_change_of_something_else_deletes_nothing(tmp_path: Path, change: str) -> None:
-    """Kafka's default retention is nobody's wish, also of a topic that the store has just begun to know."""
+    """Kafka's default retention is no request, also for a topic that the store has just seen."""
     with kafkalog.open_log(tmp_path, "orders-0", config=SMALL) as log:
         for number in range(COUNT):
             log.append(b"value %d" % number, timestamp=OLD_MS)
@@ -456,7 +456,7 @@ def test_who_reads_sees_what_the_cluster_changes(tmp_path: Path) -> None:
 
 
 def test_cursors_stay(tmp_path: Path) -> None:
-    """A cursor that nobody moved for a week is still there: nobody asked to forget it."""
+    """A cursor that has not moved for a week still exists: nobody requested its deletion."""
     clock = ManualClock(OLD_MS)
     with kafkalog.open(tmp_path, clock=clock) as store:
         store.create_topic("t").append_many([b"a", b"b"])

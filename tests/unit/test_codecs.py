@@ -106,7 +106,7 @@ def test_lz4_header_of_magic_0() -> None:
     assert old[:6] == new[:6]
     assert (old[6], new[6]) == (0x1A, 0x82)
     assert codecs.decompress(codecs.LZ4, old, magic=0) == DATA
-    assert codecs.decompress(codecs.LZ4, new, magic=0) == DATA  # Kafka does not look at it there
+    assert codecs.decompress(codecs.LZ4, new, magic=0) == DATA  # Kafka does not check it there
     with pytest.raises(codecs.KafkaException, match="descriptor corrupted"):
         codecs.decompress(codecs.LZ4, old, magic=1)
 

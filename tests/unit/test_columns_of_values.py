@@ -66,7 +66,7 @@ def test_fields_are_columns(topic: Topic, door: str, schema: Any, columns: Any, 
 
 
 def test_what_is_not_asked_for_is_not_looked_at(topic: Topic) -> None:
-    schema = {"id": "int64", "sku": "int64"}  # which it is not
+    schema = {"id": "int64", "sku": "int64"}  # wrong: it is text
     assert topic.read_arrow(values="json", columns=["id"], schema=schema).num_rows == 6
     with pytest.raises(RecordDeserializationException, match="field 'sku'"):
         topic.read_arrow(values="json", columns=["id", "sku"], schema=schema)
@@ -251,7 +251,7 @@ def test_a_schema_of_which_some_field_is_there_is_no_mistake(topic: Topic, recwa
 
 # --- pandas ---------------------------------------------------------------------------------------------
 
-LARGE = (1 << 53) + 1  # which no float64 is
+LARGE = (1 << 53) + 1  # no float64 has this value
 
 
 @pytest.mark.parametrize("columns", [None, ["id", "value_key"], ["id"], ["text", "offset"]])

@@ -153,7 +153,7 @@ SOON = PassOptions(CleanerConfig(1, 2400), clock=ManualClock(NOW_MS + 10_000))
 
 
 def test_several_passes(tmp_path: Path) -> None:
-    """A map of two keys: the same in the end as with room for all; what one pass writes another reads."""
+    """A map of two keys: the same result as with space for all; one pass reads what another wrote."""
     for name in ("small", "large"):
         keyed(tmp_path / name, 100, keys=7)
     small = PassOptions(CleanerConfig(1, 72), clock=SOON.clock)
@@ -349,7 +349,7 @@ def test_a_full_disk_is_no_damage(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_delete_horizon_that_is_compressed_differs_by_some_bytes(tmp_path: Path, run: Run) -> None:
-    """Time goes on between a dry run and the real one; nothing else of their numbers differs."""
+    """Time passes between a dry run and the real one; nothing else of their numbers differs."""
     rng = random.Random(5)
     with kafkalog.open_log(tmp_path, T0, config=COMPACT, compression="gzip", clock=ManualClock(NOW_MS)) as log:
         for _ in range(30):
@@ -384,7 +384,7 @@ def looked_at(root: Path, files: Restless) -> Compacted:
 
 @pytest.mark.parametrize("number", range(1, 400 if LONG else 120, 1 if LONG else 7))
 def test_a_cleaner_that_is_at_it_is_no_damage(tmp_path: Path, number: int) -> None:
-    """Whenever another process exchanges the segments: what is told is told of what it left, or of what was before."""
+    """Another process exchanges the segments at any moment: the report describes the state before or after it."""
     root, other = tmp_path / "logs", tmp_path / "other"
     keyed(root, 200)
     shutil.copytree(root, other)
@@ -484,7 +484,7 @@ def reasons(root: Path, config: dict[str, str], now_ms: int) -> list[tuple[int, 
 
 @pytest.mark.parametrize("seed", range(60 if LONG else 8))
 def test_explain_tells_what_a_pass_would_take(tmp_path: Path, seed: int) -> None:
-    """The same bound as the engine's, found from files; what it calls compacted is below the checkpoint."""
+    """The same bound as the engine's, found from files; the part that it calls compacted is below the checkpoint."""
     rng, clock = random.Random(seed), ManualClock(NOW_MS)
     fill(tmp_path, rng, clock)
     if rng.random() < 0.5:

@@ -308,7 +308,7 @@ def test_offsets_that_do_not_rise_are_damage(tmp_path: Path, deltas: tuple[int, 
     bad = bytearray(good)
     position = RECORD_BATCH_OVERHEAD
     for delta in deltas:
-        bad[position + 3] = delta << 1  # behind length, attributes and timestamp delta
+        bad[position + 3] = delta << 1  # after length, attributes and timestamp delta
         position += 1 + (bad[position] >> 1)
     struct.pack_into(">I", bad, 17, crc32c(bytes(bad[21:])))
     for name, data in (("good", good), ("bad", bytes(bad))):
@@ -348,7 +348,7 @@ def test_a_wrong_checksum_at_the_end_without_checkpoints(run: Run, tmp_path: Pat
         assert (found.compared_end, found.differing) == (4, 0)
     result = run("compare", mine, its, *["--common"] * common)
     assert (result.code, f"t-0: damaged: {path} at byte" in result.out) == (FINDINGS, True)
-    path.write_bytes(path.read_bytes()[:-5])  # torn: as a crash leaves it, or somebody writes
+    path.write_bytes(path.read_bytes()[:-5])  # torn: after a crash, or during a write
     found = one(mine, its)
     assert (found.damage, found.is_equal, found.is_equal_in_common) == ([], False, True)
 
@@ -472,7 +472,7 @@ def test_transactions_that_ended_differently(run: Run, tmp_path: Path) -> None:
 
 
 def test_transactions_that_one_has_not_ended(tmp_path: Path) -> None:
-    """An open one, and one that ends behind the other log's end, have not ended differently."""
+    """An open one, and one that ends after the other log's end, do not count as ended differently."""
     mine = with_transactions(tmp_path / "mine", "abort", open_too=True)
     its = with_transactions(tmp_path / "its", "abort", "abort")
     found = one(mine, its)

@@ -184,7 +184,7 @@ def test_no_error_reaches_the_shell(ask: Ask, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_command_holds_stays_as_it_is(ask: Ask, run: Run) -> None:
-    """Types are set for a shell's question alone; a command of this process goes on."""
+    """Types are set only while a shell asks; a command of this process is unaffected."""
     ask("append", "/nowhere", "--compression", "x")
     result = run("append", "/nowhere", "x-0", "--compression", "x")
     assert result.code == USAGE

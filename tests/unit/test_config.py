@@ -223,7 +223,7 @@ def test_tiered_storage_rules(overrides: dict[str, str], message: str | None) ->
 
     with pytest.raises(ConfigException, match="Tiered Storage functionality is disabled in the broker"):
         validate(False)
-    LogConfig.validate({**REMOTE, **overrides})  # without the broker's settings nothing of this is looked at
+    LogConfig.validate({**REMOTE, **overrides})  # without the broker's settings none of this is checked
     if message is None:
         validate(True)
     else:

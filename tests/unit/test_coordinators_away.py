@@ -139,7 +139,7 @@ def test_a_store_that_only_reads_refuses_as_well(dirs: list[str], without: Witho
 
 
 def test_an_end_of_a_transaction_makes_no_partition_anew(dirs: list[str]) -> None:
-    """A start aborts what was left open; the partition's directory is not there."""
+    """A start aborts open transactions; the partition's directory does not exist."""
     with kafkalog.open(dirs) as store:
         away = store.manager.get_log("t-0").parent_dir  # type: ignore[union-attr]
         (there,) = left_out(dirs[:2], away)
@@ -178,7 +178,7 @@ def test_a_partition_that_is_lost_for_good_begins_anew(dirs: list[str]) -> None:
 
 @pytest.mark.parametrize("topic", [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC])
 def test_two_folders_of_one_partition(dirs: list[str], topic: str, tmp_path: Path) -> None:
-    """As a version left them that made one anew: the error says what to do, and after that all is there."""
+    """An earlier version created one again and left two: the error says what to do, and then everything exists."""
     with kafkalog.open(dirs[0]) as store:  # knows nothing of the others' partitions
         home = home_of(store)
         store.create_topic("u").append(b"1")

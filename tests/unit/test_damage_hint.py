@@ -99,7 +99,7 @@ def test_what_no_skip_passes_says_nothing_of_it(error: Any) -> None:
 
 @pytest.mark.parametrize("start", ["1970-01-02", "2021-01-01T00:00Z"])
 def test_a_search_for_a_time_over_damage(tmp_path: Path, start: str) -> None:
-    """The first batch is damaged, where a search begins."""
+    """The first batch is damaged, at which a search begins."""
     with kafkalog.open(tmp_path) as made:
         partition = made.create_topic("orders").partition(0)
         for number in range(COUNT):

@@ -98,7 +98,7 @@ def test_a_partition_and_a_store(tmp_path: Path) -> None:
 
 
 def test_where_it_can_only_say_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offsets that transactions and compaction left out are found by a look at all headers alone."""
+    """Only a read of all headers finds the offsets that transactions and compaction left out."""
     with open_at(tmp_path, config={"cleanup.policy": "compact", **SMALL}) as store:
         topic = filled(store)
         with store.transaction("job") as txn:
@@ -174,7 +174,7 @@ def test_with_a_remote_tier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["torn", "flipped", "noise in indexes", "no indexes"])
 def test_of_damage(tmp_path: Path, what: str) -> None:
-    """It is never more than an error of ours, and never counts what is not there."""
+    """It raises at most one of kafkalog's errors, and never counts missing records."""
     with open_at(tmp_path, config=SMALL) as store:
         filled(store)
     for path in sorted((tmp_path / "orders-0").iterdir()):

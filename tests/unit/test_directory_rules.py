@@ -104,7 +104,7 @@ def test_the_marker_speaks_for_folders_in_transit_too(suffix: str, tmp_path: Pat
     (tmp_path / "u-0").mkdir()
     (tmp_path / "u-0").rename(tmp_path / f"u-0.{HEX}-{suffix}")
     fill(tmp_path, "t-0")
-    assert CleanShutdownFile(str(tmp_path)).exists()  # it was clean before, with that folder
+    assert CleanShutdownFile(str(tmp_path)).exists()  # it was clean before, with that directory
     CleanShutdownFile(str(tmp_path)).delete()
     fill(tmp_path, "t-0")
     assert not CleanShutdownFile(str(tmp_path)).exists()
@@ -184,7 +184,7 @@ def filled(*dirs: Path, count: int) -> StoredTopicConfigs:
 
 
 def test_settings_of_many_topics_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changed, set again and forgotten: what is read again is what was set, and each directory has it."""
+    """Changed, set again and forgotten: a read returns the last settings, and each directory has them."""
     monkeypatch.setattr(topic_configs, "WHOLE_BYTES", 1000)
     dirs = [tmp_path / "a", tmp_path / "b"]
     configs = filled(*dirs, count=60)

@@ -70,7 +70,7 @@ def test_paths_below_the_package_exist(document: str, path: str) -> None:
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
-LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md"]  # which names what is deprecated or removed, too
+LINKING = [*DOCUMENTS, ROOT / "CHANGELOG.md"]  # it names deprecated and removed things, too
 
 
 @pytest.mark.parametrize("document", LINKING, ids=[path.name for path in LINKING])
@@ -153,7 +153,7 @@ def test_tables_are_the_layouts(dotted: str, rows: str) -> None:
 
 
 def test_names_of_files_are_those_of_the_tables() -> None:
-    """The first column of the directory's tables, where it is one whole name."""
+    """The first column of the directory's tables, if it is one whole name."""
     names = resolved("kafkalog.engine.format.names")
     known = {value for name, value in vars(names).items() if name.endswith(("_FILE", "_SUFFIX")) and name.isupper()}
     text = (ROOT / "docs" / "explanation" / "format.md").read_text().partition("## A remote tier")[0]

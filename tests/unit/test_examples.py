@@ -25,7 +25,7 @@ import kafkalog
 from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
-# Spark's and the command line's are run in tests of theirs.
+# Spark's and the command line's run in separate tests.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
     each.name for each in pkgutil.walk_packages(kafkalog.__path__, "kafkalog.") if not each.name.startswith(ELSEWHERE)
@@ -52,7 +52,7 @@ def docstrings(module: Any) -> Iterator[tuple[str, str]]:
 
 
 def of_docstrings() -> Iterator[Example]:
-    """Blocks that stand four columns in and are Python."""
+    """Blocks that are indented by four columns and are Python."""
     for name in ["kafkalog", *MODULES]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # warnings warnings of modules that moved

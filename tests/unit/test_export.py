@@ -350,7 +350,7 @@ def flip(path: Path, at: int, mask: int = 1) -> None:
 
 
 def test_records_that_do_not_decode_under_a_good_checksum(run: Run, tmp_path: Path) -> None:
-    """One batch is left out, the batches behind it in the same read are not."""
+    """One batch is left out, the batches after it in the same read are not."""
     path, size = sized(tmp_path / "logs")
     data = bytearray(path.read_bytes())
     at = 4 * size
@@ -398,7 +398,7 @@ def test_any_damage_is_passed_over_and_told(tmp_path: Path) -> None:
         missing = set(range(start_offset or 0, 180)) - set(seen)
         told = {offset for each in lost for offset in range(each.first_offset, each.last_offset + 1)}
         at_end = {offset for offset in missing if seen and offset > seen[-1]}
-        if at_end - told:  # behind the last batch only bytes are told, and how far the log was flushed
+        if at_end - told:  # after the last batch only bytes are reported, and how far the log was flushed
             assert "were flushed" in lost[-1].what
         assert missing - told <= at_end
         complete += missing == told
@@ -430,7 +430,7 @@ def test_a_file_is_synced_before_it_has_its_name(log_dir: Path, tmp_path: Path) 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails_leaves_nothing(log_dir: Path, tmp_path: Path, kind: str, number: int) -> None:
-    """At whatever step: the file is whole, or not there."""
+    """At any step: the file is whole or absent."""
     target = tmp_path / "out"
     target.mkdir()
     both = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -48,7 +48,7 @@ def test_one_holder_in_this_process(path: str) -> None:
 
 @pytest.mark.usefixtures("kind")
 def test_a_file_that_vanishes_meanwhile_is_not_enough(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between our opening and locking, the former holder removes the file and someone makes it anew."""
+    """Between the open and the lock, the former holder removes the file and another process creates it again."""
     set_lock = lock._set_lock
     calls = []
 

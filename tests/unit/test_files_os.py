@@ -349,7 +349,7 @@ def test_a_read_buffer_is_used_again_once_nobody_looks(tmp_path: Path) -> None:
         second = buffers.read(file, first[8:], 10, 10)
         assert bytes(second) == bytes(range(8, 20))
         third = buffers.read(file, b"", 10, 50)
-        assert bytes(first) == bytes(range(10))  # somebody looks at it
+        assert bytes(first) == bytes(range(10))  # somebody holds a view of it
         part = first[2:4]
         first.release()
         again = [bytes(buffers.read(file, b"x", 9, at)) for at in range(50)]

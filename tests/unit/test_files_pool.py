@@ -30,7 +30,7 @@ ROOM = 1 << 16
 
 @pytest.fixture
 def none_idle(monkeypatch: pytest.MonkeyPatch) -> OsFiles:
-    """Files of which each is closed as soon as nobody uses it."""
+    """Files that are closed as soon as they are unused."""
     monkeypatch.setattr(pool, "LEAST_FILES", 0)
     return OsFiles(OpenFiles(0))
 
@@ -154,7 +154,7 @@ def test_files_are_found_under_their_new_names(tmp_path: Path, none_idle: OsFile
 
 
 def walked(log: UnifiedLog) -> list[int]:
-    """The base offset of each batch, each read by itself."""
+    """The base offset of each batch, each read alone."""
     found, offset = [], 0
     while offset < log.log_end_offset:
         records = log.read(offset, 1, FetchIsolation.LOG_END).records
@@ -320,7 +320,7 @@ def test_a_file_that_others_removed(tmp_path: Path, none_idle: OsFiles) -> None:
 
 
 def test_an_index_of_a_folder_that_is_just_being_renamed(tmp_path: Path) -> None:
-    """The first who asks for it makes no disk error of that, and finds it under the log's lock."""
+    """The first use makes no disk error of that, and finds it under the log's lock."""
     kit = Kit(tmp_path)
     kit.filled().close()
     log = kit.open()

@@ -42,7 +42,7 @@ def content(root: Path) -> dict[str, bytes | None]:
 
 @pytest.fixture
 def etc(tmp_path: Path) -> Path:
-    """As an /etc is: three folders are named like partitions."""
+    """Like an /etc: three directories are named like partitions."""
     root = tmp_path / "etc"
     fill(
         root, "dbus-1/session.conf", "polkit-1/rules.d/50.rules", "python-3/debian_config", "passwd", ".lock", "opt-7/"
@@ -132,7 +132,7 @@ def test_what_kafka_or_a_crash_left_is_a_log_directory(tmp_path: Path, there: li
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """A log directory of ours with folders of others in it."""
+    """A log directory of kafkalog's with foreign directories in it."""
     root = tmp_path / "data"
     with kafkalog.open(root, files=FAST) as store:
         store.create_topic("t").append(b"x")

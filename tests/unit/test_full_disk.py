@@ -60,14 +60,14 @@ class Life:
         assert {name: self.found(name) for name in self.values} == self.values
 
     def do(self, step: Callable[[], object], after: Values | None = None) -> None:
-        """Does it, and once more if there was no space; `after`: what readers find of topics from then on."""
+        """Does it, and once more if there was no space; `after`: the records that readers find from then on."""
         before = dict(self.values)
         error = self.refusal(step)
         if error is not None:
             assert error.log_dir == str(self.root)
             assert str(self.root) in str(error)
             assert pickle.loads(pickle.dumps(error)).log_dir == error.log_dir
-            for name, values in before.items():  # reads go on while it is full
+            for name, values in before.items():  # reads continue while it is full
                 found, wanted = self.found(name), (after or before)[name]
                 assert found in (values, wanted) or (found[: len(wanted)], values[: len(found)]) == (wanted, found)
             self.files.fault = None
@@ -167,7 +167,7 @@ class LogLife(Life):
             if self.refusal(lambda: self.log.compact(roll=True)) is not None:
                 assert self.found("t")[-1:] == before[-1:]
                 left = [name for name in os.listdir(self.root / "t-0") if name.endswith(".cleaned")]
-                assert not left or self.files.failed[0].kind == "rename"  # the exchange goes on then
+                assert not left or self.files.failed[0].kind == "rename"  # the exchange continues then
                 self.files.fault = None
                 self.log.compact(roll=True)
             self.values["t"] = before[-1:]

@@ -176,7 +176,7 @@ def test_damage_at_the_end_of_a_segment_is_counted_once(shop: Path) -> None:
 def test_a_lying_last_entry_is_no_loss(shop: Path, run: Run) -> None:
     index = shop / "orders-1" / f"{STEM}.index"
     data = bytearray(index.read_bytes())
-    data[-4] ^= 0x40  # its position lies behind the log
+    data[-4] ^= 0x40  # its position is after the log
     index.write_bytes(data)
     report = verify(shop)
     assert (len(report.findings), report.lost) == (1, [])

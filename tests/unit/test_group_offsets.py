@@ -60,7 +60,7 @@ class Kit:
         return GroupOffsets(self.log, self.clock)
 
     def put(self, *rows: Row) -> GroupOffsets:
-        """Records as another wrote them, then the log read anew."""
+        """Appends records as another writer, then reads the log again."""
         self.log.append(records_batch(rows, NOW_MS, ProducerFields(base_sequence=0)))  # type: ignore[arg-type]
         return self.other()
 
@@ -288,7 +288,7 @@ def test_members_that_are_gone(kit: Kit) -> None:
 
 
 def test_a_transaction_of_a_stranger(kit: Kit) -> None:
-    """Kafka lets it commit for a group with members, where it names none."""
+    """Kafka lets it commit for a group with members, if it names none."""
     found = kit.put(classic("t"))
     found.commit("g", {A: CommittedOffset(3)}, HOLDER)
     found.end_transaction(MARKER)
@@ -415,7 +415,7 @@ def test_offsets_of_an_empty_group_expire_since_it_is_empty(kit: Kit) -> None:
     assert found.expire() == [("g", A)]
     assert found.groups() == []
     stable = kit.put(classic("t"), offset(A, 1), offset(OTHER, 1))
-    assert stable.expire() == [("g", OTHER)]  # nobody reads it
+    assert stable.expire() == [("g", OTHER)]  # no reader uses it
     assert stable.describe("g").state == "Stable"
     assert kit.put(classic(protocol_type="connect"), offset(OTHER, 1)).expire() == []
 

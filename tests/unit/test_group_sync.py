@@ -116,7 +116,7 @@ def test_who_waits_shares_one_sync(tmp_path: Path, gate: Gate) -> None:
             crew.start(THREADS)
             until(lambda: engine.log_end_offset == 2 + THREADS)
             assert engine.recovery_point == 1
-            assert crew.offsets == []  # nobody was told yet
+            assert crew.offsets == []  # nobody got an answer yet
 
         gate.next.append(others)
         assert log.append(b"leader") == 1
@@ -204,7 +204,7 @@ def test_a_close_beside_covers_who_waits(tmp_path: Path, gate: Gate) -> None:
     gate.next.append(closes)
     with pytest.raises(IllegalStateException, match="is closed") as caught:
         log.append(b"leader")
-    assert caught.value.appended == range(1, 2)  # it is there all the same
+    assert caught.value.appended == range(1, 2)  # the record exists all the same
     crew.join()
     assert not [error for error in crew.errors if not isinstance(error, IllegalStateException)]
     with kafkalog.open_log(tmp_path / "logs", "t-0") as again:
@@ -253,7 +253,7 @@ def test_a_roll_beside_covers_who_waits(tmp_path: Path, gate: Gate) -> None:
 
 
 def test_who_holds_the_lock_waits_for_nobody(tmp_path: Path, gate: Gate) -> None:
-    """The one who syncs wants the lock at the end."""
+    """The syncing thread takes the lock at the end."""
     log, engine = opened(tmp_path)
     with log:
         other: list[int] = []
@@ -431,7 +431,7 @@ def test_a_transaction_ends_where_its_topic_is_gone(deleted_at_the_sync: kafkalo
 
 
 def test_a_sync_in_the_middle_of_a_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segments are gone, and the log is not closed yet."""
+    """The segments are deleted, and the log is not closed yet."""
     log, engine = opened(tmp_path)
     remove = LocalLog.remove_and_delete_segments
     raised: list[BaseException] = []

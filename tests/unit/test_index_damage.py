@@ -98,7 +98,7 @@ def send_back(log_file: Path, position: int, offset: int) -> None:
 
 
 def test_an_index_that_lies_about_offsets_that_go_back(tmp_path: Path) -> None:
-    """No index can be built of them: the log is opened by the one that is there, as by Kafka."""
+    """No index can be built for them: the log is opened by the existing one, as by Kafka."""
     (log_file,) = fill(tmp_path, DENSE)
     index = log_file.with_suffix(".index")
     batch_bytes = log_file.stat().st_size // COUNT
@@ -148,7 +148,8 @@ def test_a_time_index_without_entries(tmp_path: Path, damage: str, read_only: bo
 
 
 def test_a_truncation_may_leave_no_time_entry(tmp_path: Path) -> None:
-    """As in Kafka, which forgets the largest timestamp of a segment that was opened and cut; searches still find it."""
+    """As in Kafka, which forgets the largest timestamp of a segment that was opened and truncated; searches still find
+    it."""
     fill(tmp_path)
     with kafkalog.open_log(tmp_path, "t-0", config=CONFIG) as log:
         assert log.engine is not None

@@ -140,7 +140,7 @@ def test_a_map_keeps_to_shares() -> None:
 
 
 def test_a_map_that_grows_while_it_is_asked_to_grow() -> None:
-    """By the number's own code: what the map had before is gone by then."""
+    """With the number's own code: the former content of the map is dropped by then."""
 
     class Number(int):
         def __int__(self) -> int:
@@ -527,7 +527,7 @@ def test_files_read_back(run: Run, log_dir: Path, tmp_path: Path, kind: str) -> 
     assert result.lines[0].startswith(f"{target}: {len(records)} keys, ")
     got = [(row["partition"], row["offset"], row["key"], row["value"], row["timestamp"]) for row in load(target)]
     assert got == [(it.partition, it.offset, it.key, it.value, it.timestamp) for it in records]
-    assert run("latest", log_dir, "--to", target).code == USAGE  # it is there
+    assert run("latest", log_dir, "--to", target).code == USAGE  # it exists
     folder = tmp_path / "folder"
     result = run("latest", log_dir, "t", "--to", folder, "--as", kind, "--headers")
     assert result.code == CLEAN

@@ -18,7 +18,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kafkalog"
 # The classes that a user holds, and their parts: one layer without a cycle.
 FACE = ("_face", "store", "topic", "partition", "records", "reader", "producer", "transaction", "decoding")
-FLOORS = [  # lowest first; who shares one stands side by side, and does not know the other
+FLOORS = [  # lowest first; layers on one line are equal, and do not know each other
     ("_limits", "_renamed", "_shown"),
     ("errors",),
     ("config",),
@@ -40,7 +40,7 @@ FLOORS = [  # lowest first; who shares one stands side by side, and does not kno
     ("cli",),
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-DOORS = ("__init__", "__main__", "engine.__init__", "_native.__init__")  # they hand out names of every floor
+DOORS = ("__init__", "__main__", "engine.__init__", "_native.__init__")  # they return names of every layer
 PARAMETERS_MAX = 8
 REASON = "More than eight parameters:"
 

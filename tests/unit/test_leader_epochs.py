@@ -1,4 +1,4 @@
-"""Leader epochs and their checkpoint: assigning, truncating, and what a follower asks for."""
+"""Leader epochs and their checkpoint: assignment, truncation, and a follower's requests."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_lease_is_of_files_that_no_log_has_open(tmp_path: Path) -> None:
             txn.append(b"never")
         shutil.copytree(live, copy)
         (copy / ".lock").unlink()
-    with kafkalog.open_log(copy, "t-0") as log:  # which ends the one of t-1 as well
+    with kafkalog.open_log(copy, "t-0") as log:  # it ends the one of t-1 as well
         manager = log.appends.lease.directory.manager  # type: ignore[union-attr]
         other = TopicPartition("t", 1)
         assert manager.registry.get(other) is not None

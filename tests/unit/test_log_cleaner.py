@@ -144,7 +144,7 @@ def test_what_a_pass_raises(
     assert bool(yard.channel.offline_log_dirs) is offline
     assert bool(yard.manager.uncleanable_partitions()) is marked
     assert yard.manager.cleaning_state(T) is None
-    assert yard.lines() == ([] if offline else ["t 0 0"])  # as Kafka, where nothing came of it, too
+    assert yard.lines() == ([] if offline else ["t 0 0"])  # as Kafka, even without a result
 
 
 def test_what_deletion_raises_marks_the_partition(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_what_deletion_raises_marks_the_partition(yard: Yard, monkeypatch: pytes
 
 
 def test_no_open_file_left_marks_nothing(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither where it is looked at, nor where its old segments are deleted."""
+    """Neither when it is checked, nor when its old segments are deleted."""
     log = yard.filled("t-0")
     full = raising(TooManyOpenFilesException("for now"))
     monkeypatch.setattr(log_cleaner_manager, "cleanable_offsets", full)

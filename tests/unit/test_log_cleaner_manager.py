@@ -321,7 +321,7 @@ def test_checkpoints_beside_their_log_are_mended_at_once(yard: Yard) -> None:
 
 
 def test_each_file_is_read_once_a_grab(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many logs there are; but for the one that is grabbed, which is looked at again.  So is each segment's
+    """However many logs exist; only that of the chosen one is read again.  So is each segment's
     first batch, ever."""
     for number in range(6):
         yard.filled(f"t-{number}", number % 2).close()
@@ -412,7 +412,8 @@ def test_lines_of_nobody_go_at_the_next_write(yard: Yard) -> None:
 
 
 def test_a_line_is_written_only_where_the_log_lies(yard: Yard) -> None:
-    """A pass that ends when its log has moved must not leave a line behind: a broker reads both, and dies of it."""
+    """A pass that ends when its log has moved must not leave a line in the old directory: a broker reads both, and dies
+    of it."""
     yard.log("t-0", 1)
     yard.manager.update_checkpoints(yard.dirs[0], add=(T, 9))
     assert yard.lines(0) == []

@@ -21,7 +21,7 @@ def kit(tmp_path: Path) -> Kit:
 
 
 class Heard:
-    """MetricsRecorder: the names of what was told."""
+    """MetricsRecorder: the names of the events."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -422,7 +422,7 @@ def test_retain_until_enough_is_free_takes_the_oldest_of_all(root: Path) -> None
     one = everything.choices[1].going[0].allocated
     before = free_bytes(str(root))
     few = retain.plan_until_free(str(root), partitions, settings, before + one)
-    if free_bytes(str(root)) == before:  # somebody else may write to the disk
+    if free_bytes(str(root)) == before:  # another process may write to the disk
         assert [(choice.partition.partition, len(choice.going)) for choice in few.choices] == [(1, 1)]
         assert not few.missing
     (root / f"gone-0.{HEX}-delete").mkdir()
@@ -514,7 +514,7 @@ RETAIN_MS, RETAIN_FREE = ("-X", "retention.ms=1000"), ("--target-free", "999PiB"
 
 
 def test_retain_deletes_of_a_compacted_topic_what_its_rules_delete(root: Path, run: Run) -> None:
-    """As a broker does, and a store that runs: compact,delete deletes, too, also behind a cleaner."""
+    """As a broker does, and a running store: compact,delete deletes, too, also after a cleaner."""
     policy = {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
     stored_topic(root, "both", policy)
     stored_topic(root, "run", policy)
@@ -779,7 +779,7 @@ def test_move_refuses(root: Path, tmp_path: Path, run: Run) -> None:
 
 
 def test_move_compares_no_half_written_checkpoint(root: Path, tmp_path: Path, run: Run) -> None:
-    """A broker that dies as it refuses the two folders may leave one; another file counts."""
+    """A broker that dies as it refuses the two directories may leave one; another file counts."""
     other = tmp_path / "other"
     other.mkdir()
     shutil.copytree(root / "t-0", other / "t-0")
@@ -883,7 +883,7 @@ def test_walk_passes_over_what_goes_away(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opens", [1, 2, 3, 4, 5, 7, 9, 12])
 def test_segments_may_go_while_one_looks(opens: int, root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker's retention beside us: the next look finds what is left."""
+    """A broker's retention is running meanwhile: the next read finds the remaining ones."""
     copy = root.parent / "copy"
     opened = OsFiles.open
     left = 0

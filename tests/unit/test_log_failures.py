@@ -153,7 +153,7 @@ def test_the_first_error_travels_to_whoever_appends(tmp_path: Path, kind: str, e
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == error
     if error == errno.ENOSPC:
-        log.close()  # which needs no more space in the log
+        log.close()  # this needs no more space in the log
     else:
         with pytest.raises(KafkaStorageException):
             log.close()
@@ -227,7 +227,7 @@ OPENS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see open files")
 @pytest.mark.parametrize("call", OPENS)
 @pytest.mark.parametrize("left", range(4))
 def test_no_descriptor_left(tmp_path: Path, call: str, left: int, few_files: Callable[[int], None]) -> None:
@@ -250,7 +250,7 @@ def test_no_descriptor_left(tmp_path: Path, call: str, left: int, few_files: Cal
         assert len(list(log)) == 20
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see open files")
 @pytest.mark.parametrize("left", range(6))
 def test_a_read_without_a_descriptor_left(tmp_path: Path, left: int, few_files: Callable[[int], None]) -> None:
     with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "300"}) as log:

@@ -132,7 +132,7 @@ MEANWHILE: list[Callable[[], None]] = []
 
 
 def test_what_was_cut_during_a_flush_is_not_flushed(tmp_path: Path) -> None:
-    """Records that take the offsets of those that a truncation cut are on the disk when their own append says so."""
+    """Records that reuse the offsets of truncated ones are on the disk when their own append says so."""
     with kafkalog.open_log(tmp_path / "logs", "t-0", files=SlowFiles()) as log:
         engine = log.engine
         assert isinstance(engine, UnifiedLog)
@@ -237,7 +237,7 @@ def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighb
 
 
 def test_a_log_is_not_cut_inside_a_batch_by_accident(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka drops whole batches; records below the offset would go with the one that it lies in."""
+    """Kafka drops whole batches; records below the offset would go with their batch."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.append_many([b"a", b"b"])
         log.append_many([b"c", b"d", b"e"])
@@ -257,13 +257,13 @@ def test_a_log_is_not_cut_inside_a_batch_by_accident(tmp_path: Path, caplog: pyt
             log.truncate(3)
         log.truncate(2)
         assert [record.value for record in log] == [b"b"]
-        log.truncate(1)  # all that is left: what is below was deleted
+        log.truncate(1)  # all that is left: the records below were deleted
         assert (log.log_start_offset, log.end_offset) == (1, 1)
         log.append_many([b"g", b"h"])
         with pytest.raises(IllegalArgumentException, match="to 1, which drops all of it, or to 3,"):
             log.truncate(2)
         log.truncate(0)
-        assert {record.levelname for record in caplog.records} == {"INFO"}  # it was asked for
+        assert {record.levelname for record in caplog.records} == {"INFO"}  # it was requested
         assert log.engine is not None
         log.append_many([b"g", b"h"])
         log.engine.truncate_to(1)  # Kafka's way

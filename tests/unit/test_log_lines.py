@@ -80,7 +80,7 @@ def test_a_line_names_what_it_is_about(records: list[logging.LogRecord]) -> None
     assert fields(second) == (None, "/data")
     assert third.getMessage() == "about neither"
     assert fields(third) == (None, None)
-    assert {record.filename for record in records} == {"test_log_lines.py"}  # where it was said
+    assert {record.filename for record in records} == {"test_log_lines.py"}  # the place of the logging call
 
 
 def test_a_line_that_nobody_wants_is_not_made() -> None:
@@ -104,7 +104,7 @@ def test_a_folder_tells_the_partition(records: list[logging.LogRecord], folder: 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # leftovers of tests of interrupts may be collected here:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nobody_logs_otherwise() -> None:
-    """All go through Lines, and give the text of the message and what stands in it apart."""
+    """All log through Lines, with the text of the message and its values as separate fields."""
     gc.collect()  # a finalizer in the middle of its work makes ast.parse of CPython 3.11 raise a SystemError
     found = []
     for path in (path for floor in FLOORS for path in (PACKAGE / floor).rglob("*.py")):
@@ -189,7 +189,7 @@ def test_an_index_that_is_not_there(kit: Kit, records: list[logging.LogRecord], 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
 def test_a_disk_that_fails(tmp_path: Path, records: list[logging.LogRecord], level: int) -> None:
-    """Why, in words; where in this package it was met is told to who asks for DEBUG."""
+    """The reason, in words; the place in this package is logged at DEBUG."""
     logging.getLogger("kafkalog").setLevel(level)
     files = FaultyFiles(OS_FILES)
     kit = Kit(tmp_path, files)
@@ -246,7 +246,7 @@ def test_a_young_store_that_was_killed_is_nothing_to_warn_of(
 
 
 def test_a_directory_that_cannot_be_locked_is_told_in_a_line(tmp_path: Path, records: list[logging.LogRecord]) -> None:
-    """A refusal is nobody's bug: no traceback comes before the error."""
+    """A refusal is no bug: no traceback comes before the error."""
     (tmp_path / "logs" / ".lock").mkdir(parents=True)
     logging.getLogger("kafkalog").setLevel(logging.INFO)
     for door in (kafkalog.open, lambda path: kafkalog.open_log(path, "t-0"), kafkalog.LogManager):

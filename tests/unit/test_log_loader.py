@@ -324,7 +324,7 @@ def test_recovery_syncs_what_it_serves(kit: Kit, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_temporary_file_that_is_gone_since_it_was_listed_is_not_missed(kit: Kit) -> None:
-    """A task of the log before, which writes its epochs through `.tmp`, may still be at it."""
+    """A task of the former log, which writes its epochs through a `.tmp` file, may still be running."""
     closed(kit)
 
     class RacingFiles(OsFiles):

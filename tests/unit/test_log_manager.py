@@ -347,7 +347,8 @@ def test_two_folders_of_one_partition_are_refused_by_name(house: House) -> None:
 
 
 def test_of_two_folders_one_that_was_never_written_to_gives_way(house: House) -> None:
-    """A disk that failed when the folder was made there has it when it is back; the partition was made elsewhere."""
+    """A disk that failed when the directory was created there has it when it is back; the partition was created
+    elsewhere."""
     with house.open(dirs=house.dirs[0]) as manager:
         manager.get_or_create_log("t-0")
         manager.get_or_create_log("u-0", topic_id=TOPIC_ID)
@@ -566,7 +567,7 @@ def test_a_log_that_is_opened_alone_has_the_kept_overrides(house: House) -> None
         manager.set_topic_config("t", {"retention.ms": "5000"})
     with kafkalog.open_log(house.dirs[1], "t-0") as log:
         assert log.engine.config.retention_ms == 5000
-    with kafkalog.open_log(house.dirs[1], "t-0", config={"segment.ms": "7"}) as log:  # lies over these
+    with kafkalog.open_log(house.dirs[1], "t-0", config={"segment.ms": "7"}) as log:  # overrides these
         assert (log.engine.config.retention_ms, log.engine.config.segment_ms) == (5000, 7)
     with kafkalog.open_log(house.dirs[1], "t-0", config=LogConfig.from_props(None, {})) as log:  # is all of them
         assert log.engine.config.retention_ms == 604_800_000
@@ -614,7 +615,7 @@ def test_a_topic_id_that_comes_behind_the_copys_beginning_moves_too(house: House
         moved = manager.get_log("t-0")
         assert moved is not None
         assert moved.topic_id == TOPIC_ID
-        written = (house.dirs[1] / "t-0" / "partition.metadata").read_text()  # before the old folder may go
+        written = (house.dirs[1] / "t-0" / "partition.metadata").read_text()  # before the old directory may be deleted
         assert written.endswith(f"topic_id: {TOPIC_ID}")
         manager.abandon()
     with house.open() as manager:
@@ -681,7 +682,7 @@ def test_a_move_that_was_cut_short_goes_on(house: House, monkeypatch: pytest.Mon
     truncated: list[int] = []
     monkeypatch.setattr(UnifiedLog, "truncate_fully_and_start_at", lambda self, *at: truncated.append(at[0]))
     moved = manager.move("t-0", house.dirs[1])
-    assert truncated == []  # it went on where it was
+    assert truncated == []  # it continued where it was
     assert contents(moved) == numbered(0, 40)
     manager.shutdown()
 
@@ -932,7 +933,7 @@ def test_a_start_shows_what_is_left(house: House) -> None:
 
 
 def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would write the topic's id into a folder that has another name by then: that counts as a disk's failure."""
+    """It would write the topic's id into a directory that has another name by then: that counts as a disk's failure."""
     manager = house.open()
     with monkeypatch.context() as patch:
 
@@ -942,7 +943,7 @@ def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monk
         patch.setattr(UnifiedLog, "new_metrics", interrupted)
         with pytest.raises(KeyboardInterrupt):
             manager.get_or_create_log("t-0", topic_id=TOPIC_ID)
-    assert manager.get_log("t-0") is not None  # it is made again
+    assert manager.get_log("t-0") is not None  # it is created again
     manager.async_delete("t-0")
     house.advance(10)
     assert manager.offline_log_dirs == []
@@ -953,7 +954,7 @@ def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monk
 @pytest.mark.parametrize("delay_ms", [0, 1000])
 @pytest.mark.parametrize("after_ms", [0, 45_000])
 def test_a_deleted_log_goes_when_its_time_has_come(house: House, delay_ms: int, after_ms: int) -> None:
-    """Whether the first pass of kafka-delete-logs, 30 seconds behind the start, is over or not."""
+    """Before or after the first pass of kafka-delete-logs, 30 seconds after the start."""
     overrides = {**SMALL, "segment.jitter.ms": "0", "file.delete.delay.ms": str(delay_ms)}
     with house.open(settings=SETTINGS._replace(default_config=LogConfig.from_props(None, overrides))) as manager:
         for number in range(3):

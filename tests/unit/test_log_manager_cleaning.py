@@ -345,7 +345,7 @@ def test_who_is_inside_of_the_log_does_not_wait_for_its_cleaner(house: House) ->
     house.cleaner.manager.done_deleting([claims[0]])
     for call in calls[:2]:
         with log.lock:
-            call()  # nobody is at it
+            call()  # no cleaner is running
     assert log.log_end_offset == 3
 
 
@@ -404,7 +404,7 @@ def test_a_file_is_not_written_inside_of_its_own_writing(tmp_path: Path) -> None
 def test_a_cut_of_the_active_segment_is_asked_and_made_in_one_step(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it rolled in between, the cut would go through what a cleaner may have begun with."""
+    """If it rolled in between, the truncation would change a part that a cleaner may be reading."""
     log = house.filled()
     fill(log, 5, start=60)
     truncate = UnifiedLog.truncate_to
@@ -416,7 +416,7 @@ def test_a_cut_of_the_active_segment_is_asked_and_made_in_one_step(
             rolled.set()
 
         threading.Thread(target=roll, daemon=True).start()
-        assert not rolled.wait(0.2)  # it waits for the cut
+        assert not rolled.wait(0.2)  # it waits for the truncation
         return truncate(self, offset)
 
     monkeypatch.setattr(UnifiedLog, "truncate_to", beside_a_roll)

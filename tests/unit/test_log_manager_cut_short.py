@@ -242,7 +242,7 @@ def test_a_truncation_meets_the_log_that_took_the_place(house: House, monkeypatc
 
 
 def test_a_folder_that_a_switch_leaves_is_not_deleted_before_it_has_its_name(house: House) -> None:
-    """With file.delete.delay.ms=0 and the task of deletion at work beside."""
+    """With file.delete.delay.ms=0 and the deletion task running at the same time."""
     house.settings = SETTINGS._replace(
         default_config=LogConfig.from_props(None, {"file.delete.delay.ms": "0"}), initial_task_delay_ms=0
     )
@@ -332,7 +332,7 @@ def test_what_came_to_the_folder_that_was_left_is_not_given_up(
     house: House, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     between_the_renames(house, monkeypatch)
-    if by == "manager":  # the new disk is not there
+    if by == "manager":  # the new disk is missing
         with house.open(dirs=[house.dirs[0], house.dirs[2]]) as manager:
             fill(log_of(manager), 5)
     else:
@@ -361,7 +361,7 @@ def test_what_was_cut_and_written_anew_is_not_given_up(house: House, monkeypatch
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_folder_that_took_nothing_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch, goes_on: bool) -> None:
     between_the_renames(house, monkeypatch)
-    if goes_on:  # the old disk is not there, and what it has is deleted by retention
+    if goes_on:  # the old disk is missing, and retention deletes its records
         with house.open(dirs=[house.dirs[1], house.dirs[2]]) as manager:
             log = log_of(manager)
             fill(log, 5)
@@ -377,7 +377,7 @@ def test_a_folder_that_took_nothing_is_given_up(house: House, monkeypatch: pytes
 def test_a_folder_that_lost_segments_is_given_up(
     house: House, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, ...]
 ) -> None:
-    """A power loss took what was never flushed out of the folder that is left: all is where the move went."""
+    """A power loss took unflushed segments from the remaining directory: the move's destination has everything."""
     between_the_renames(house, monkeypatch, rolls=True)
     for base in lost:
         for path in (house.dirs[0] / "t-0").glob(f"{base:020}.*"):
@@ -419,7 +419,7 @@ def test_the_left_disk_fails_while_a_start_finishes_the_move(house: House, monke
     fill(log, 1)
     manager.shutdown()
     monkeypatch.undo()
-    with house.open() as manager:  # the disk is back, and its folder took nothing
+    with house.open() as manager:  # the disk is back, and its directory got nothing new
         assert contents(log_of(manager)) == numbered(0, 11)
 
 

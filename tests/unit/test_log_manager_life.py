@@ -67,7 +67,7 @@ def in_time(work: Callable[[], object], seconds: float = 60) -> None:
 
 
 def test_a_dropped_manager_warns_and_lets_go(house: House) -> None:
-    manager = house.open(scheduler=None)  # threads of its own
+    manager = house.open(scheduler=None)  # separate threads
     fill(manager.get_or_create_log("t-0"), 5)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -84,7 +84,7 @@ def test_a_dropped_manager_warns_and_lets_go(house: House) -> None:
 
 
 def test_tasks_of_a_manager_that_was_shut_down_do_nothing(house: House) -> None:
-    """The scheduler is somebody else's; the directories are another manager's by then."""
+    """The scheduler belongs to the caller; the directories are another manager's by then."""
     first = house.open()
     fill(first.get_or_create_log("t-0"), 5)
     first.get_or_create_log("t-1")
@@ -310,7 +310,7 @@ def test_a_copy_with_a_hole_is_made_anew(house: House) -> None:
 
 
 def test_the_destination_fails_in_the_middle_of_the_switch(tmp_path: Path) -> None:
-    """The partition goes on where it was; when the disk is back, what lies there does not count."""
+    """The partition continues where it was; when the disk is back, its copy does not count."""
     files = FaultyFiles(OS_FILES)
     house = House(tmp_path, files)
     manager = house.open()
@@ -329,7 +329,7 @@ def test_the_destination_fails_in_the_middle_of_the_switch(tmp_path: Path) -> No
     assert manager.offline_log_dirs == [target]
     assert manager.get_log("t-0") is log
     manager.shutdown()
-    with house.open(dirs=[house.dirs[0], house.dirs[2]]) as again:  # the disk is not there
+    with house.open(dirs=[house.dirs[0], house.dirs[2]]) as again:  # the disk is missing
         assert again.get_log("t-0") is not None
     with house.open() as again:
         found = again.get_log("t-0")
@@ -462,7 +462,7 @@ def test_a_task_that_the_end_overtakes_is_no_error(house: House, monkeypatch: py
 
 
 def test_an_end_beside_a_failing_disk_does_not_hang(tmp_path: Path) -> None:
-    """The handler runs on the scheduler's thread, which the end waits for."""
+    """The handler runs on the scheduler's thread, for which the shutdown waits."""
     for turn in range(8):
         files = FaultyFiles(OS_FILES)
         house = House(tmp_path / str(turn), files)

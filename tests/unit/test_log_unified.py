@@ -113,7 +113,7 @@ def test_the_short_choice_changes_nothing(
 
 @pytest.mark.parametrize("value", [b"v", b"v" * 50_000])
 def test_who_waits_for_the_log_gets_the_time_of_his_turn(kit: Kit, value: bytes) -> None:
-    """By LogAppendTime no record lies before one of an earlier time."""
+    """By LogAppendTime no record precedes one of an earlier time."""
     log = kit.open(DATED | {"internal.segment.bytes": "200000"})
     log.append_as_leader(batch(1), 0)
     waited: list[Any] = []
@@ -285,7 +285,7 @@ def test_truncation_drops_segments_snapshots_and_epochs(kit: Kit) -> None:
     assert (log.log_end_offset, log.high_watermark, bases(log)) == (10, 10, [0, 8])
     assert log.latest_epoch == 0
     assert name(16, ".log.deleted") in kit.names
-    # Rebuilding the producer state unlinks what retention would rename; a new snapshot stands at the end.
+    # Rebuilding the producer state unlinks the file that retention would rename; a new snapshot is at the end.
     assert [entry for entry in kit.names if ".snapshot" in entry and not entry.endswith(".deleted")] == [
         name(8, ".snapshot"),
         name(10, ".snapshot"),
@@ -301,7 +301,7 @@ def test_truncating_fully_starts_anew(kit: Kit) -> None:
     log.truncate_fully_and_start_at(100, 90)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, bases(log)) == (90, 100, 100, [100])
     assert kit.path("leader-epoch-checkpoint").read_text() == "0\n0\n"
-    # A start below the end asks for a snapshot of nothing; without one none is written.
+    # A start below the end needs no snapshot; without a request none is written.
     assert [entry for entry in kit.names if entry.endswith(".snapshot")] == [name(100, ".snapshot")]
     log.truncate_fully_and_start_at(50)
     assert not [entry for entry in kit.names if entry.endswith(".snapshot")]

@@ -34,7 +34,7 @@ def iso(offset: int) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """orders-0 with offsets 0 to 29 in two segments; a minute lies between two records."""
+    """orders-0 with offsets 0 to 29 in two segments; a minute passes between two records."""
     with kafkalog.open_log(tmp_path / "logs", "orders-0", config={"internal.segment.bytes": "2000"}) as log:
         for offset in range(30):
             log.append(b"%06d" % offset * 10, timestamp=time_of(offset))
@@ -90,7 +90,7 @@ def test_the_end_of_a_segment_is_told_by_the_next_one(folder: Path) -> None:
 
 
 def test_the_end_of_the_log_is_told_by_the_time_index(folder: Path) -> None:
-    os.truncate(folder / SECOND, 14 * BATCH + 20)  # the header is cut, too
+    os.truncate(folder / SECOND, 14 * BATCH + 20)  # the header is truncated, too
     assert lost(folder) == [(14 * BATCH, 20, None, time_of(28), time_of(29))]
 
 
@@ -171,7 +171,7 @@ def test_salvage_ends_with_the_table(run: Run, folder: Path, tmp_path: Path) -> 
 
 
 def losses_in_json(run: Run, *argv: object) -> list[dict[str, object]]:
-    """The objects of kind topicLoss, which stand in front of the summary."""
+    """The objects of kind topicLoss, which precede the summary."""
     result = run(*argv, "--json")
     assert "next:" not in result.err
     *others, summary = map(json.loads, result.lines)

@@ -89,7 +89,7 @@ def test_recover_tells_before_it_forgets(
         assert invoke(["recover", str(shop), "--json", *options, *act]) == 1
         told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         (a, b) = [each for each in told if each["kind"] == "partition"]
-        if what == "zeros" and not options:  # the cut is told with the records behind it
+        if what == "zeros" and not options:  # the truncation is reported with the records after it
             assert a["lostEnd"] is None
         else:
             assert TOLD.format(end) in a["lostEnd"]
@@ -135,7 +135,7 @@ def test_a_log_that_somebody_changes_meanwhile_is_not_called_short(
     points = RecoveryPoints(str(shop), FAST)
     found = points.lost_end(A, str(folder), [0, 20, 40], 45)
     assert found == lost_end(str(folder), [0, 20, 40], 60, 45)
-    assert points.lost_end(A, str(folder), [0, 20], 40) is None  # not the segments that are there
+    assert points.lost_end(A, str(folder), [0, 20], 40) is None  # not the existing segments
     assert points.lost_end(A, str(folder), [0, 20, 40], 45, 60) is None  # below the log start
 
     def rest(seconds: float) -> None:
@@ -151,7 +151,7 @@ def test_a_log_that_somebody_changes_meanwhile_is_not_called_short(
 
 
 def test_salvage_judges_a_tail_by_all_of_its_bytes(shop: Path, tmp_path: Path) -> None:
-    """A page of zeros in front of records that were appended last is damage, and no preallocated end."""
+    """A page of zeros before the last appended records is damage, and no preallocated end."""
     path = shop / "a-0" / "00000000000000000040.log"
     data = bytearray(path.read_bytes())
     batch = len(data) // 20

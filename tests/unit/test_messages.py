@@ -156,7 +156,7 @@ def test_garbage_is_refused_or_read(case: tuple[Schema, int], data: bytes) -> No
         return
     values, end = read
     assert end <= len(data)
-    written = schema.encode(values, version)  # not the same bytes: unknown tags are gone, text is UTF-8
+    written = schema.encode(values, version)  # not the same bytes: unknown tags are dropped, text is UTF-8
     assert schema.encode(schema.decode(written, version)[0], version) == written
     assert to_text(schema.to_json(values, version)).startswith("{")
 

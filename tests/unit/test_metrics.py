@@ -268,7 +268,7 @@ def test_threads_lose_no_mark() -> None:
     assert isinstance(meter, MeterValue)
     assert isinstance(timer, TimerValue)
     assert meter.count == timer.count == timer.calls.count == 8_000
-    assert len(found) == 2  # every owner is gone
+    assert len(found) == 2  # every owner was collected
 
 
 def test_the_log_of_metrics_has_the_fields_of_every_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["last", "middle"])
 def cut(store: Path, request: pytest.FixtureRequest) -> tuple[Path, int]:
-    """Without one folder: of the last partition, which only the settings tell, or of another one."""
+    """Deletes one directory: of the last partition, which only the settings name, or of another one."""
     number = 3 if request.param == "last" else 1
     shutil.rmtree(store / f"t-{number}")
     return store, number

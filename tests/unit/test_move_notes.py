@@ -154,7 +154,7 @@ def test_the_next_disk_fails_too(house: House, files: FaultyFiles) -> None:
 
 @pytest.mark.slow
 def test_it_dies_in_the_next_switch(tmp_path: Path) -> None:
-    """Until the second switch is done the note beside the old log is what keeps the first copy from counting."""
+    """Until the second switch is done, the note next to the old log keeps the first copy from counting."""
     outcomes = []
     for step in range(1000):
         files = FaultyFiles(UnsyncedFiles())
@@ -181,7 +181,7 @@ def test_it_dies_in_the_next_switch(tmp_path: Path) -> None:
 
 
 def test_two_copies_of_which_no_note_speaks_are_refused(house: House, files: FaultyFiles) -> None:
-    """As with Kafka: the partition was made anew while the disk that had it was away."""
+    """As with Kafka: the partition was created again while the disk that had it was missing."""
     with house.open() as manager:
         fill(manager.get_or_create_log("t-0", log_dir=house.dirs[1]), 5)
     (house.dirs[1] / f"t-0{names.MOVE_FILE_SUFFIX}").write_bytes(os.fsencode(house.dirs[0]) + b"\n")
@@ -207,7 +207,7 @@ def test_a_disk_that_fails_at_the_start_settles_nothing(house: House, files: Fau
 
 @pytest.mark.parametrize("lost", [0, 4])
 def test_what_is_left_of_a_copy_whose_end_a_power_loss_took_gives_way(house: House, lost: int) -> None:
-    """It keeps its last segment's name, empty, behind a hole: so it ends higher than its last record says."""
+    """It keeps its last segment's name, empty, after a hole: so it ends higher than its last record says."""
     with house.open() as manager:
         for disk, count, topic in ((0, 30, "t-0"), (1, 30 - lost, "u-0")):
             fill(manager.get_or_create_log(topic, log_dir=house.dirs[disk]), count)

@@ -126,12 +126,12 @@ def test_magic_by_framing() -> None:
     assert both(three, framing=native.FRAMING_FILE)[1] == native.OK
     assert both(three, framing=native.FRAMING_BUFFER)[1] == native.BAD_MAGIC
     assert both(v2_batch(0, magic=-1), framing=native.FRAMING_BUFFER)[1] == native.BAD_MAGIC
-    # To files a negative magic is a legacy one: its checksum fails, and without one what lies behind stays in sight.
+    # Files read a negative magic as a legacy one: its checksum fails, and without one the bytes after it stay visible.
     negative = v2_batch(0, magic=-1) + v2_batch(1)
     assert both(negative, framing=native.FRAMING_FILE)[1:] == (native.BAD_CRC, 0)
     rows, why, _ = both(negative, framing=native.FRAMING_FILE, check_crc=False)
     assert (len(rows), why) == (2, native.OK)
-    # Buffers are judged by their magic before their length, files the other way round.
+    # Buffers are checked by their magic before their length, files the other way round.
     assert both(three[:-1], framing=native.FRAMING_BUFFER)[1] == native.BAD_MAGIC
     assert both(v2_batch(0, magic=-1)[:-1], framing=native.FRAMING_FILE)[1] == native.TORN
 
@@ -148,7 +148,7 @@ def test_bounded_and_resumed() -> None:
             found += rows
         assert found == whole
         assert why == native.OK
-    # In slices of the file, as from pread: what is torn in one slice starts the next.
+    # In slices of the file, as from pread: a batch torn in one slice starts the next.
     found, at = [], 0
     while at < len(data):
         rows, why, used = both(data[at : at + 3000], base_position=at)
@@ -474,7 +474,7 @@ def test_only_tables_of_batches() -> None:
 
 
 class Preads:
-    """A file that writes down what was asked for."""
+    """A file that records the requests."""
 
     def __init__(self, data: bytes, end: int | None = None) -> None:
         self.data = data[:end]
@@ -551,7 +551,7 @@ def test_search_leaves_what_is_not_ordinary_to_the_caller() -> None:
         struct.pack_into(">i", other, len(first) + 8, length)
         assert fetch.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
     for end in range(len(data)):
-        # A shorter log; a file that was cut since.
+        # A shorter log; a file that was truncated since.
         assert fetch.batch_with_offset(Preads(data), 7, 0, end) is None
         assert fetch.batch_with_offset(Preads(data, end), 7, 0, len(data)) is None
     with pytest.raises(OSError, match="gone"):

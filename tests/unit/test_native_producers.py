@@ -53,9 +53,9 @@ def test_five_batches_are_remembered_and_the_oldest_goes_first() -> None:
         (entry(4), batch(5), True),
         (entry(4), batch(4), False),  # perhaps a duplicate
         (entry(4), batch(6), False),  # a gap
-        (entry(None), batch(0), False),  # nothing to go on from
+        (entry(None), batch(0), False),  # no previous batch
         (entry(4), batch(5, epoch=3), False),
-        (entry(2**31 - 1), batch(0), False),  # goes on, but the caller says so
+        (entry(2**31 - 1), batch(0), False),  # continues, but the caller says so
         (entry(4), batch(5, transactional=True), False),  # begins a transaction
         (entry(4, transaction=90), batch(5), False),
         (entry(4, transaction=90), batch(5, transactional=True), True),

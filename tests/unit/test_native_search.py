@@ -39,7 +39,7 @@ def test_all_searches_equal_the_twin(entries: int, step: int) -> None:
     offsets = [BASE + slot * step for slot in range(entries)]  # step 0: all keys are equal
     positions = [slot * step * 100 for slot in range(entries)]
     times = [1_700_000_000_000 + slot * step for slot in range(entries)]
-    # Room behind the entries, as in a file that was allocated whole: never looked at.
+    # Space after the entries, as in a preallocated file: never read.
     by_offset = offset_index(offsets, positions) + b"\x7f" * 80
     by_time = time_index(times, offsets) + b"\x7f" * 120
     first, second = offset_end(by_offset, entries, BASE), time_end(by_time, entries, BASE)

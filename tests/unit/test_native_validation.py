@@ -63,7 +63,7 @@ def walk(
     after: int = LONG_MAX,
     max_record_bytes: int = 2147483639,
 ) -> native.RecordWalk:
-    """Both ways: looked at in full, and with the usual records taken by the short way, which says the same."""
+    """Both ways: checked in full, and with the usual records by the short way, which gives the same result."""
     rules = (batch, 0, payload, reader, need_key, create_time, NOW, before, after, max_record_bytes)
     full, short = native.walk_records(*rules), native.walk_records(*rules, canonical=False)
     assert findings(short) == findings(full)
@@ -128,7 +128,7 @@ def test_the_size_limit_binds_streams_only() -> None:
 
 
 def test_counts() -> None:
-    assert walk(plain(b"anything", 0)).verdict == records.OK  # an empty batch's bytes are not looked at
+    assert walk(plain(b"anything", 0)).verdict == records.OK  # an empty batch's bytes are not checked
     assert walk(plain(b"", -2)).found == -2
 
 
@@ -204,7 +204,7 @@ row = st.tuples(
 @settings(deadline=None, max_examples=300)
 @given(st.lists(row, min_size=1, max_size=5), st.data())
 def test_both_ways_find_the_same_records(rows: list[plain_records.Row], data: st.DataObject) -> None:
-    """Each record is refused for its time or its key, so that the sizes of its parts are told too."""
+    """Each record is refused for its time or its key, so that the sizes of its parts are reported too."""
     payload = bytearray(plain_records.write(rows))
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(payload) - 1) | st.integers(0, min(len(payload) - 1, 30)))

@@ -64,7 +64,7 @@ def test_a_manager_takes_a_brokers_directory_only_if_it_is_told_to(tmp_path: Pat
         log = manager.get_log("orders-0")
         assert log is not None
         assert log.log_start_offset == 0
-        manager.set_topic_config("orders", SMALL | {"retention.ms": "1000"})  # now somebody has said so
+        manager.set_topic_config("orders", SMALL | {"retention.ms": "1000"})  # now it was requested
         assert manager.cleanup_logs() > 0
 
 
@@ -75,20 +75,20 @@ def test_take_over_is_a_flag(tmp_path: Path, value: Any) -> None:
 
 
 def test_retain_goes_by_no_guess_of_the_policy(tmp_path: Path, run: Run) -> None:
-    """The metadata of the cluster lies elsewhere: the topic may be compacted."""
+    """The metadata of the cluster is elsewhere: the topic may be compacted."""
     kit.formatted(old_log(tmp_path, key=b"key"))
     before = sorted((tmp_path / "orders-0").glob("*.log"))
     for options in (["--target-free", "100TiB"], ["-X", "retention.ms=1000"]):
         done = run("retain", tmp_path, *options, "--yes")
         assert "the cleanup.policy is unknown" in done.err
     assert sorted((tmp_path / "orders-0").glob("*.log")) == before
-    assert run("retain", tmp_path / "orders-0", "-X", "retention.ms=1000", "--yes").code == 0  # who names it knows it
+    assert run("retain", tmp_path / "orders-0", "-X", "retention.ms=1000", "--yes").code == 0  # a named one is known
     assert len(sorted((tmp_path / "orders-0").glob("*.log"))) < len(before)
 
 
 @pytest.mark.parametrize("inside", ["new", "deep/new", "orders-0/new"])
 def test_nothing_is_made_inside_of_a_brokers_directory(tmp_path: Path, run: Run, inside: str) -> None:
-    """The broker does not start with a folder there that is no partition's."""
+    """The broker does not start with a directory there that is no partition's."""
     root = kit.formatted(old_log(tmp_path / "logs"))
     place = root / inside
     before = sorted(root.rglob("*"))
@@ -130,7 +130,7 @@ def disks(root: Path) -> list[str]:
 
 @pytest.fixture
 def away(tmp_path: Path) -> Path:
-    """Topic t of one partition, whose disk is away, and an empty folder in its place."""
+    """Topic t of one partition, whose disk is missing, and an empty directory in its place."""
     with open_at(disks(tmp_path)) as store:
         store.create_topic("other").append(b"here")
         store.create_topic("t").append(b"before")
@@ -171,7 +171,7 @@ def test_a_topic_that_is_away_is_not_made_again(away: Path) -> None:
 
 
 def test_a_topic_that_is_away_may_be_deleted(away: Path) -> None:
-    """It is asked for, and so what comes back goes."""
+    """It was requested, and so the partition is deleted when it comes back."""
     with open_at(disks(away)) as store:
         store.delete_topic("t")
         assert store.topics() == ["other"]
@@ -184,7 +184,7 @@ def test_a_topic_that_is_away_may_be_deleted(away: Path) -> None:
 
 
 def test_two_topics_of_one_name_are_not_mixed(tmp_path: Path) -> None:
-    """Directories of two stores, which somebody names together."""
+    """Directories of two stores, named together."""
     for disk, value in zip(disks(tmp_path), (b"one", b"two"), strict=True):
         with open_at(disk) as store:
             topic = store.create_topic("t", 4)

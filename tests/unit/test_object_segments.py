@@ -169,8 +169,9 @@ def test_of_two_one_of_which_says_nothing_the_other_counts(fs: FaultyObjects, tm
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_segments_of_a_history_that_was_given_up(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
-    """Two leaders uploaded at once: the later one's segments begin within the earlier one's, and only its leader epochs
-    tell that what the earlier one has behind it does not count."""
+    """Two leaders uploaded at once: the later one's segments begin within the earlier one's.
+
+    Only its leader epochs show that the earlier one's later part does not count."""
     storage = at(layout, fs)
     copy(storage, tmp_path, (1, 0, 99), (2, 100, 199))
     copy(storage, tmp_path, (3, 60, 149), (4, 150, 170), epochs=[(0, 0), (1, 100)])
@@ -179,7 +180,7 @@ def test_segments_of_a_history_that_was_given_up(layout: str, fs: FaultyObjects,
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_segment_hides_none_behind_where_it_was_given_up(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
-    """It begins where another one does, and goes on with an epoch of which the latest leader knows nothing."""
+    """It begins where another one does, and continues with an epoch that the latest leader does not know."""
     storage = at(layout, fs)
     copy(storage, tmp_path, (1, 0, 18), (2, 19, 25), (3, 26, 33))
     copy(storage, tmp_path, (4, 19, 27), (5, 28, 40), epochs=[(0, 0), (1, 23)])
@@ -194,7 +195,7 @@ def test_a_segment_hides_none_behind_where_it_was_given_up(layout: str, fs: Faul
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_was_given_up_does_not_stand_for_what_is_missing(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
-    """The later leader's segment from offset 20 to 39, which is gone, had offset 30 on."""
+    """The later leader's segment from offset 20 to 39, which is missing, had offset 30 on."""
     storage = at(layout, fs)
     copy(storage, tmp_path, (1, 0, 27), (2, 28, 34))
     copy(storage, tmp_path, (3, 40, 59), epochs=[(0, 0), (1, 30)])
@@ -219,7 +220,7 @@ def test_a_segment_whose_end_is_not_known_goes_up_to_its_leaders_next_one(fs: Fa
 def test_names_are_not_enough_where_the_last_one_is_not_the_end(
     layout: str, second: tuple[int, int], fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is of a history that was given up, or lies within a later leader's."""
+    """The last one belongs to an abandoned history, or is within a later leader's."""
     monkeypatch.setattr(object_segments, "ASKED_MOST", 20)
     storage = at(layout, fs)
     copy(storage, tmp_path, *((number, 10 * number, 10 * number + 9) for number in range(40)))
@@ -323,7 +324,7 @@ def test_some_manifests_are_enough_where_names_are(
     bounds = [(10 * number, 10 * number + 9) for number in range(39)]
     assert [(each.start_offset, each.end_offset) for each in found] == [*bounds, (390, -1)]
     assert {570 < each.segment_size_in_bytes < 600 for each in found} == {True}  # about
-    assert not any(each.is_txn_idx_empty for each in found[1:])  # nobody knows
+    assert not any(each.is_txn_idx_empty for each in found[1:])  # unknown
     assert [storage.knows_log_size(each) for each in found] == [False] * 40
     files = RemoteFiles("faulty://tier", storage, ObjectSegments(storage, only_listed=True))
     path = "faulty://tier/orders-0/00000000000000000020.log"
@@ -336,7 +337,7 @@ def test_some_manifests_are_enough_where_names_are(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_topic_without_segments_is_not_in_the_way(layout: str, tmp_path: Path) -> None:
-    """Kafka's LocalTieredStorage leaves the folders of a topic that was deleted."""
+    """Kafka's LocalTieredStorage leaves the directories of a deleted topic."""
     storage = in_a_place(layout, str(tmp_path / "tier"))
     gone = TopicIdPartition("B" * 22, PARTITION.topic_partition)
     copy(storage, tmp_path / "segment", (1, 0, 9))

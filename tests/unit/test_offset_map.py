@@ -60,7 +60,7 @@ class Model:
 @pytest.mark.parametrize("implementation", offset_map.implementations())
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 31, 33, 64, 300])
 def test_every_way_of_hashing(implementation: str, count: int) -> None:
-    """Equal digests are the same slots: what one way put, every other one finds."""
+    """Equal digests are the same slots: each way finds every key that another one put."""
     for keys, wanted in cases(count):
         table = SkimpyOffsetMap(24 * 1000, implementation=implementation)
         data, bounds = column(keys)
@@ -85,7 +85,7 @@ def cases(count: int) -> list[tuple[list[bytes], list[int]]]:
 
 
 def test_the_probes_are_kafkas() -> None:
-    """A full table is walked to its end, slot by slot, and what was looked at is counted."""
+    """A full table is walked to its end, slot by slot, and the probes are counted."""
     rng = random.Random(1)
     keys = [rng.randbytes(16) for _ in range(40)]
     table, model = SkimpyOffsetMap(24 * 40), Model(40)

@@ -96,7 +96,7 @@ def test_who_takes_over_fences_in_the_logs(store: LogStore) -> None:
 def test_what_was_prepared_is_finished_with_markers_that_are_there_already(store: LogStore) -> None:
     holder = store.coordinator.init_producer_id(ID, 60_000)
     turn(store, holder, "done", commit=True)
-    # The process died behind the last marker: without the record that says that all is done.
+    # The process died after the last marker: without the record of the completion.
     for log in store.logs.values():
         if log.name.startswith("__transaction_state"):
             log.truncate_to(log.log_end_offset - 1)
@@ -119,7 +119,7 @@ def test_the_epoch_of_a_coordinator_before_us_is_taken_over(tmp_path: Path) -> N
     store.write(A, holder, b"x")
     state = UnifiedStateLog(store.log(A), syncs=False)
     with pytest.raises(InvalidProducerEpochException):
-        state.append_marker(marker, NOW_MS)  # version 2: an end has an epoch of its own
+        state.append_marker(marker, NOW_MS)  # version 2: an end raises the epoch
     state.append_marker(marker._replace(producer_epoch=holder.epoch + 1), NOW_MS)
     assert store.log(A).active_producers[holder.producer_id].coordinator_epoch == 9
     state.append_marker(marker._replace(producer_epoch=holder.epoch + 1, coordinator_epoch=0, kind=COMMIT), NOW_MS)
@@ -202,7 +202,7 @@ def test_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_looking_on_beside_a_writer(tmp_path: Path) -> None:
-    """Over the directory as another process sees it: what was so, then what came since; nothing is changed."""
+    """Over the directory as another process sees it: the former state, then later records; nothing is changed."""
     store = LogStore(tmp_path, overrides={"internal.segment.bytes": "1200"})
     holder = store.coordinator.init_producer_id(ID, 60_000)
     for number in range(8):
@@ -259,7 +259,7 @@ def test_damage_in_a_directory_that_is_anothers(tmp_path: Path) -> None:
 
 
 def test_many_partitions_are_synced_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them, and the error of one is told."""
+    """All are synced, and the error of one is raised."""
     store = LogStore(tmp_path, syncs=True)
     places = [TopicPartition("many", number) for number in range(40)]
     holder = store.coordinator.init_producer_id(ID, 60_000)

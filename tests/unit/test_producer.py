@@ -595,7 +595,7 @@ def test_a_callback_may_close(store: Store) -> None:
 
 
 def test_a_callback_must_not_close_the_store(store: Store) -> None:
-    """It would wait for the sender, which waits for the callback; and what the sender holds is still to be sent."""
+    """It would wait for the sender, which waits for the callback; and the sender's records must still be sent."""
     told: list[BaseException | None] = []
 
     def closes(future: Any) -> None:

@@ -459,7 +459,7 @@ def test_truncation_at_the_maps_end_keeps_the_producers(partition: Partition) ->
     partition.mark(1)
     partition.manager.truncate_and_reload(2, 2, 1000)
     assert partition.manager.last_entry(PID) is not None
-    assert partition.manager.first_unstable_offset is None, "transactions below the start are gone"
+    assert partition.manager.first_unstable_offset is None, "transactions below the start are forgotten"
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ def test_every_refusal_is_ours(partition: Partition) -> None:
 
 
 def test_a_time_far_in_the_past_does_not_expire(partition: Partition) -> None:
-    """Java's subtraction wraps: what lies 2^63 ms and more back is as far in the future."""
+    """Java's subtraction wraps: a time 2^63 ms or more ago counts as far in the future."""
     now = 1_700_000_000_000
     for producer_id, timestamp in enumerate((now - (1 << 63), -(1 << 63), now - (1 << 63) + 1)):
         partition.manager.load_producer_entry(ProducerStateEntry(producer_id, 0, -1, timestamp))

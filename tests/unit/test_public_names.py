@@ -22,7 +22,7 @@ MODULES = [
 ]  # fmt: skip
 PUBLIC = [name for name in dir(kafkalog) if not name.startswith("_")]
 WRONG = ["oepn", "Stoer", "open_store", "Any", "error", "importlib"]
-# The other folders are there once something has imported them, as for any package; mypy sees them likewise.
+# The other packages exist once something has imported them, as for any package; mypy sees them likewise.
 INNER = sorted({each.name for each in pkgutil.iter_modules(kafkalog.__path__)} - {*MODULES, "__main__"})
 
 
@@ -39,7 +39,7 @@ def test_all_public_names_are_listed() -> None:
     ],
 )
 def test_a_name_of_the_release_before(old: str, new: type, instead: str) -> None:
-    for _ in range(2):  # it is told each time
+    for _ in range(2):  # it is reported each time
         with pytest.warns(DeprecationWarning, match=f"kafkalog.{old} is deprecated .*{instead}") as told:
             assert getattr(kafkalog, old) is new
         assert told[0].filename == __file__
@@ -86,7 +86,7 @@ def test_docstrings_are_for_users() -> None:
 
 
 def objects(place: Path) -> Iterator[object]:
-    """One of each kind of object that a program gets from kafkalog's doors."""
+    """One of each kind of object that a program gets from kafkalog's public functions."""
     with kafkalog.open(place / "store") as store, store.producer(linger_ms=0) as producer:
         topic = store.create_topic("orders")
         future = producer.send("orders", b"value")

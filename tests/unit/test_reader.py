@@ -79,7 +79,7 @@ def test_a_cut_batch_is_kept_not_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunk_bytes", [100, 250, 1000])
 @pytest.mark.parametrize("held", [0, 1, 2, 5, 1000])
 def test_chunks_that_are_held_stay_what_they_are(tmp_path: Path, chunk_bytes: int, held: int) -> None:
-    """Memory is read into again only when nobody looks at it."""
+    """A buffer is reused only if nobody holds a view of it."""
     fill(tmp_path, 60, (100,))
     contents = b"".join(path.read_bytes() for path in sorted((tmp_path / "t-0").glob("*.log")))
     with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:

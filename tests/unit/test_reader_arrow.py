@@ -261,7 +261,7 @@ def test_who_raises_when_told_is_told_again(store: kafkalog.Store) -> None:
 
 
 def test_records_of_a_batch_that_are_wrong(tmp_path: Path) -> None:
-    """The checksum agrees: what lies before the record in its batch was handed out, and comes once."""
+    """The checksum agrees: records before it in its batch were returned, and come once."""
     from kafkalog._native.codec import batches as native
 
     with kafkalog.open(tmp_path, maintenance=False) as store:

@@ -168,7 +168,7 @@ def test_a_flipped_bit_in_any_segment(tmp_path: Path, which: int, read_only: boo
     check_all_ways(tmp_path, header.base_offset, path, header.position, hurt, read_only=read_only)
 
 
-# (byte of the header, bits to flip): what the CRC covers and what it does not
+# (byte of the header, bits to flip): covered by the CRC or not
 FIELDS = {
     "base offset falls": (7, 4),
     "base offset jumps": (5, 1),
@@ -200,7 +200,7 @@ def test_each_field_of_a_header(tmp_path: Path, field: str, read_only: bool) -> 
 @pytest.mark.parametrize("down", [1, 5, 9])
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_base_offset_that_falls_within_reach(tmp_path: Path, down: int, read_only: bool) -> None:
-    """The batch claims offsets of the one before it, and of its own: a search for these finds it."""
+    """The batch claims offsets of the one before it, and its own: a search for these finds it."""
     with kafkalog.open_log(tmp_path, "t-0", config={"index.interval.bytes": "500"}) as log:
         for first in range(0, 100, 10):
             log.append_many([value(first + n) for n in range(10)])
@@ -291,7 +291,7 @@ def test_no_seek_passes_over_damage(tmp_path: Path, field: str, read_only: bool)
 def test_damage_that_a_chunk_cuts_off_from_its_neighbours(tmp_path: Path, read_only: bool) -> None:
     path = fill(tmp_path)
     header = headers(path)[4]
-    hurt = partial(flip, path, header.position + 5)  # this base offset jumps; only the batch behind it tells
+    hurt = partial(flip, path, header.position + 5)  # this base offset jumps; only the batch after it shows it
     with opened(tmp_path, read_only, hurt) as log:
         for chunk_bytes in range(61, 3 * header.size):
             got, error = taken(log.reader(chunk_bytes=chunk_bytes).records())
@@ -510,7 +510,7 @@ def test_times_over_an_offset_that_lies(tmp_path: Path, lie: int, read_only: boo
                 with pytest.raises(CorruptRecordException) as caught:
                     ask(time_ms)
                 assert (caught.value.path, caught.value.position) == (str(path), header.position)
-        assert log.offset_for_time(START_MS + 1) == 1  # it lies before the lie
+        assert log.offset_for_time(START_MS + 1) == 1  # it is before the wrong time
         lost: list[kafkalog.Lost] = []
         got = [record.offset for record in log.records(start_time=START_MS + 2, on_damage=lost.append)]
         assert (got, [(each.position, each.first_offset) for each in lost]) == ([3, 4, 5], [(header.position, 2)])
@@ -604,7 +604,7 @@ def test_a_cut_transaction_index_is_named(tmp_path: Path, left: int) -> None:
             list(log.records(isolation="read_committed"))
     assert (caught.value.path, caught.value.position) == (str(index), 0)
     for opens in range(2):  # refusing changes nothing
-        if opens == 0 or left == 0:  # recovery makes the last segment's anew
+        if opens == 0 or left == 0:  # recovery rebuilds the last segment's
             with pytest.raises(CorruptIndexException, match="20 bytes of an entry"):
                 kafkalog.open_log(tmp_path, "t-0", on_damage="raise")
     invoke(["reindex", "--yes", str(tmp_path)])
@@ -709,7 +709,7 @@ def test_truncation_under_a_reader_gives_each_offset_once(tmp_path: Path) -> Non
         log.truncate(52)
         with pytest.raises(OffsetOutOfRangeException):
             reader.read_chunk()
-        log.append_many([b"new"] * 20)  # one batch from 52 to 71, across the place where the reader stands
+        log.append_many([b"new"] * 20)  # one batch from 52 to 71, across the reader's position
         more = [record.offset for record in reader.records()]
         assert seen + more == sorted(set(seen + more))
         assert more[-1] == 71
@@ -748,7 +748,7 @@ def test_a_search_by_time_goes_on_behind_a_segment_that_was_cut_short(tmp_path: 
 
 
 def test_a_search_by_time_goes_on_behind_a_segment_that_lies_below_the_log_start(tmp_path: Path) -> None:
-    """Kafka's own answer, which the engine keeps, looks into one segment."""
+    """Kafka's answer, which the engine keeps, searches one segment only."""
     rolled(tmp_path, "0")
     with kafkalog.open_log(tmp_path, "t-0") as log:
         assert log.engine is not None
@@ -792,7 +792,7 @@ def test_an_empty_last_segment_is_none_that_was_emptied(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_at_its_start_inside_of_a_batch_misses_nothing(tmp_path: Path) -> None:
-    """The cut takes the whole batch: the files end below the log start, and below what was flushed."""
+    """The truncation takes the whole batch: the files end below the log start, and below the flushed end."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.append_many([b"v"] * 5)
         log.append_many([b"v"] * 9)
@@ -803,7 +803,7 @@ def test_a_log_that_was_cut_at_its_start_inside_of_a_batch_misses_nothing(tmp_pa
 
 
 class _LookedAt(OsFiles):
-    """Calls `before` before a folder is listed."""
+    """Calls `before` before a directory is listed."""
 
     before: Callable[[], object] = staticmethod(lambda: None)
 

@@ -22,7 +22,7 @@ from kafkalog.errors import (
 )
 from tests.reference.batches import legacy_batch
 
-NOW_MS = time.time_ns() // 1_000_000  # else markers, which are of now, roll segments
+NOW_MS = time.time_ns() // 1_000_000  # otherwise markers, which have the current time, roll segments
 
 
 def made(count: int, *, codec: str = "none", first: int = 0, key: bytes | None = b"k", **fields: int) -> bytes:

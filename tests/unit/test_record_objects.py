@@ -130,7 +130,7 @@ def of_value(number: int) -> bytes:
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("keep", [1, 2, 3, 50])
 def test_kept_records_stay_what_they_were(tmp_path: Path, keep: int, codec: str) -> None:
-    """One that nobody kept is filled anew: those that somebody kept never are."""
+    """A record that nobody kept is reused; kept ones never are."""
     with kafkalog.open_log(tmp_path, "t-0", compression=codec, config={"max.message.bytes": "2000"}) as log:
         log.append_many([(of_value(n), b"k%d" % n, [("h", b"%d" % n)], n) for n in range(1000)])
         kept: list[tuple[int, kafkalog.Record]] = []
@@ -162,7 +162,7 @@ def test_kept_records_keep_no_chunk(tmp_path: Path) -> None:
             kept = [record for record in log if record.offset % 500 == 0]
             gc.collect()
             held, _ = tracemalloc.get_traced_memory()
-            # A walk that was left in the middle keeps one chunk; once it is gone, so is that.
+            # An unfinished walk keeps one chunk; once the walk is collected, the chunk is too.
             walk = iter(log)
             found = next(walk)
             del walk

@@ -195,7 +195,7 @@ def test_truncated_anywhere_and_any_header_bit_flipped() -> None:
 
 
 def streamed(data: bytes) -> tuple[list[int], str]:
-    """The offsets that a stream hands out, and how it ends."""
+    """The offsets that a stream returns, and how it ends."""
     found: list[int] = []
     (header,) = MemoryRecords(data).batches()
     try:

@@ -161,7 +161,7 @@ def test_a_cut_with_segments_behind_it(tmp_path: Path, capsys: pytest.CaptureFix
 
 def damaged_log(root: Path, change: str) -> tuple[Path, int]:
     """A log of five segments and an unflushed recovery point, with one kind of damage; its file, and the records that
-    an open cuts."""
+    an open truncates."""
     with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "600"}) as log:
         for n in range(10):
             log.append_many([b"%d-%d" % (n, m) * 30 for m in range(2)])

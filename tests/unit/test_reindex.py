@@ -168,8 +168,8 @@ def test_entries_behind_a_damaged_batch_are_not_called_wrong(
     assert (segment["path"], segment["damaged"], segment["findings"]) == (str(path), True, [])
     assert {Path(each.path).name for each in verify(root).findings} == {path.name}
     assert run(capsys, str(root), "--yes")[0] == 1
-    assert indexes(root) == before  # they help who reads behind the damage
-    # An entry that is wrong there is told.
+    assert indexes(root) == before  # they help a reader after the damage
+    # A wrong entry there is reported.
     index = path.with_suffix(".index")
     content = bytearray(index.read_bytes())
     content[8 * 4 + 7] ^= 1

@@ -89,13 +89,13 @@ def test_files_of_other_segments_have_chunks_of_their_own() -> None:
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes(storage: LogStorage) -> None:
     chunks = Chunks(cache_bytes=300)
-    for number in (0, 4, 8, 2):  # never one behind the other: nothing is read ahead
+    for number in (0, 4, 8, 2):  # never one after the other: nothing is read ahead
         file_of(storage, chunks).pread(1, number * 100)
     storage.fetched.clear()
     for number in (8, 2, 4):
         file_of(storage, chunks).pread(1, number * 100)
     assert storage.fetched == []
-    file_of(storage, chunks).pread(1, 0)  # was asked for longest ago
+    file_of(storage, chunks).pread(1, 0)  # was requested longest ago
     file_of(storage, chunks).pread(1, 200)
     assert storage.fetched == [(0, 100)]
     file_of(storage, chunks).pread(1, 800)
@@ -135,7 +135,7 @@ def test_who_reads_here_and_there_pays_for_one_chunk(storage: LogStorage) -> Non
 
 
 def test_one_read_of_several_chunks_has_none_fetched_ahead(storage: LogStorage) -> None:
-    """Who plans looks at one place, whatever a chunk is there."""
+    """The planner checks one place, whatever chunk is there."""
     file = file_of(storage, Chunks())
     assert file.pread(250, 110) == LOG[110:360]
     assert file.pread(60, 340) == LOG[340:400]
@@ -184,7 +184,7 @@ def test_who_comes_from_the_log_before_goes_on_as_he_did(storage: LogStorage) ->
     file_of(storage, chunks).pread(10, 0)
     until(lambda: len(storage.fetched) == 4)
     assert sorted(storage.fetched) == [(0, 100), (100, 200), (200, 300), (300, 400)]
-    file_of(storage, chunks).pread(10, 0)  # another reader, who comes from nowhere
+    file_of(storage, chunks).pread(10, 0)  # another reader, without a history
     file_of(storage, chunks).pread(10, 0)
     assert len(storage.fetched) == 4
     for number in range(2 * BEGUN_MAX):  # readers who never came
@@ -212,7 +212,7 @@ def test_the_next_log_is_there_when_its_reader_comes(tmp_path: Path) -> None:
         assert files.read_bytes(f"{folder}/{second[:20]}.index") == index
     with files.open(f"{folder}/{second}", writable=False) as log:
         assert log.pread(300, 0) == (tmp_path / "store" / "orders-0" / second).read_bytes()[:300]
-    until(lambda: files.chunks.requests > requests)  # he goes on, to the third one
+    until(lambda: files.chunks.requests > requests)  # it continues, to the third one
     files.begin_following(f"{folder}/{last}", 1)  # nothing follows it
     files.close()
 

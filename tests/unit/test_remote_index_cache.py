@@ -49,7 +49,7 @@ def folder(log_dir: Path) -> Path:
 
 
 def names(log_dir: Path) -> list[str]:
-    """The files there; each but a foreign one has its checksum beside it."""
+    """The files there; each but a foreign one has its checksum next to it."""
     listed = set(os.listdir(folder(log_dir)))
     sums = {each for each in listed if each.endswith(".crc")}
     assert sums == {f"{each}.crc" for each in listed - sums if each != "notes.txt"}
@@ -86,7 +86,7 @@ def test_a_restart_finds_them_again(storage: LogStorage, tmp_path: Path) -> None
     again = cache_of(storage, tmp_path)
     for index_type in IndexType:
         assert again.get(segment(), index_type) == storage.indexes[index_type]
-    assert storage.index_requests == list(OTHERS)  # which a broker, too, does not keep there
+    assert storage.index_requests == list(OTHERS)  # a broker, too, does not keep these there
 
 
 def test_a_transaction_index_that_is_not_there(storage: LogStorage, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_file_in_the_place_of_the_folder(storage: LogStorage, tmp_path: Path) 
 
 
 def test_a_file_has_its_bytes_before_it_has_its_name(storage: LogStorage, tmp_path: Path) -> None:
-    """Else a power cut leaves an empty index, and an empty transaction index hides aborted transactions."""
+    """Otherwise a power cut leaves an empty index, and an empty transaction index hides aborted transactions."""
     files = RecordingFiles(str(tmp_path))
     cache_of(storage, tmp_path, files=files).get(segment(), IndexType.TRANSACTION)
     kinds = [op.kind for op in files.ops if op.kind in ("write", "sync", "rename")]

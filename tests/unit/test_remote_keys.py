@@ -140,7 +140,7 @@ def test_halves_of_two_pairs_are_refused(other: tuple[bytes, bytes]) -> None:
     for pair in ((other[0], PRIVATE), (PUBLIC, other[1])):
         with pytest.raises(IllegalArgumentException, match=r"'key1'.*different pairs"):
             KeyRing({"key1": pair}, "key1")
-    KeyRing({"key1": (PRIVATE, PRIVATE)}, "key1")  # which has the public half
+    KeyRing({"key1": (PRIVATE, PRIVATE)}, "key1")  # the private key contains the public half
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

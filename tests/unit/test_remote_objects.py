@@ -498,7 +498,7 @@ def test_an_upload_that_fails_leaves_the_object_before(fs: FaultyObjects, step: 
     fs.fail(step, ConnectionResetError(), times=99)
     with pytest.raises(RetriableRemoteStorageException):
         place.put("a", lambda: [b"x" * 100])
-    gc.collect()  # an upload that was given up does not go on when it is collected
+    gc.collect()  # an abandoned upload does not continue when it is collected
     assert place.get("a") == TEN
     assert fs.asked.count("discard") == 4
 
@@ -724,7 +724,7 @@ def test_a_rate_is_more_than_nothing(rate: float) -> None:
 
 
 class Sleeper(threading.Event):
-    """A clock that goes on when somebody sleeps, who is not given up."""
+    """A clock that advances when somebody sleeps, without a real sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -786,7 +786,7 @@ def test_uploads_keep_to_their_rate(kind: str, sleeper: Sleeper, tmp_path: Path,
 
 
 def test_a_limited_file_waits_in_the_callers_thread(fs: FaultyObjects, tmp_path: Path) -> None:
-    """A client's `put_file` runs in the one thread that serves all its requests: nobody may sleep there."""
+    """A client's `put_file` runs in the one thread that serves all its requests: nothing may sleep there."""
     (tmp_path / "source").write_bytes(TEN)
     fs.objects(upload_bytes_per_s=1e9).put_file("a", str(tmp_path / "source"))
     assert "put_file" not in fs.asked

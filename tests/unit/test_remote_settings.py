@@ -78,7 +78,7 @@ def test_settings_that_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("settings", [{"prefix": "a/"}, {"compression": True}])
 def test_settings_of_the_other_layout(tmp_path: Path, settings: dict[str, Any]) -> None:
-    """They are refused for a tier in Kafka's own layout, whether it is there or is named."""
+    """They are refused for a tier in Kafka's own layout, existing or named."""
     kafkalog.RemoteStorage(tmp_path / "no tier", layout="local-tiered").manager()
     tiered(tmp_path / "store", tmp_path / "tier")
     for place in ({"url": tmp_path / "tier"}, {"url": tmp_path / "new", "layout": "local-tiered"}):

@@ -65,7 +65,7 @@ def said(
         (log(1, 100, (0, 0), (2, 50), (3, 90)), log(2, 85, (0, 0), (2, 50)), 85),
         (log(1, 100, (3, 60), start=60), log(2, 80, (2, 0)), 60),  # retention took what they had in common
         (log(1, 100, (3, 60), start=60), log(2, 50, (2, 0)), 50),
-        (log(1, 100), log(2, 80, (2, 0)), 80),  # no history is told
+        (log(1, 100), log(2, 80, (2, 0)), 80),  # no history is known
         (log(1, 100, (0, 0), (4, 100)), log(2, 80, (0, 0)), 80),  # an epoch without a record
         # Compaction took the first batches of epoch 2; a new follower knows it from the first that is left.
         (log(1, 100, (1, 0), (2, 50)), log(2, 100, (1, 0), (2, 70)), 100),
@@ -120,7 +120,7 @@ def test_the_longest_is_read_whoever_leads() -> None:
         ((log(1, 100, (4, 0), (5, 50), mark=60), log(2, 100, (4, 0), mark=70)), None, 60),
         ((log(1, 60, (5, 0), mark=50), log(2, 100, (5, 0), mark=70)), None, 60),
         ((log(1, 100, (5, 0), mark=0),), said(isr=(1, 2)), 0),
-        # All that may lead are here, and rest: what they all have is safe.
+        # All that may lead exist, and rest: the records that they all have are safe.
         ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60)), said(isr=(1, 2)), 90),
         ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60)), said(isr=(1, 2), is_of_leader=False), 60),
         ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60)), said(isr=(1, 2, 3)), 60),
@@ -152,7 +152,7 @@ def test_nobody_knows_how_far() -> None:
     ("copy", "other", "text"),
     [
         (log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=90), None),
-        (log(1, 100, (4, 0), (5, 50)), log(2, 90, (4, 0), mark=50), None),  # 2 has yet to be cut
+        (log(1, 100, (4, 0), (5, 50)), log(2, 90, (4, 0), mark=50), None),  # 2 is yet to be truncated
         (log(1, 100, (4, 0), (5, 50)), log(2, 90, (4, 0), mark=51), "different leader epochs from offset 50 on"),
         (log(1, 50, (5, 0)), log(2, 90, (5, 0), mark=60), "/disk-1 (broker 1) ends at offset 50"),
         (log(1, 50, (5, 0)), log(2, 90, (5, 0)), None),
@@ -208,7 +208,7 @@ def test_the_newest_metadata_counts(tmp_path: Path) -> None:
 
 
 def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that went on has what one has that reads all of it; other files are read from their beginning."""
+    """A reader that continued has the same as one that reads everything; other files are read from their beginning."""
     root = replica_kit.broker(tmp_path, 1)
     replica_kit.metadata(root, replica_kit.partition())
     reader = MetadataReader(str(root), OS_FILES)
@@ -412,7 +412,7 @@ def test_a_snapshot_that_ends_sooner_is_that_of_a_shorter_log(tmp_path: Path, se
         assert (cut.log_start_offset, cut.log_end_offset) == (0, end)
         assert cut.last_stable_offset == shorter.last_stable_offset, (batches, end)
         assert cut.damage_at_end("read_committed") is None
-        # An aborted transaction is known once its marker is there.
+        # An aborted transaction is known once its marker exists.
         assert [txn[:4] for txn in cut.aborted] == [txn[:4] for txn in shorter.aborted]
         for offset in range(end + 2):
             assert cut.offset_for_time(replica_kit.NOW_MS + offset) == shorter.offset_for_time(

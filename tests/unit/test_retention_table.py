@@ -27,7 +27,7 @@ BY_TIME = ("-X", f"retention.ms={5 * DAY_MS}", *DELETE)
 
 @pytest.fixture
 def now_ms(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A clock that stands still."""
+    """A clock that does not advance."""
     now_ms = time.time_ns() // 1_000_000
     monkeypatch.setattr(type(SYSTEM_CLOCK), "milliseconds", lambda clock: now_ms)
     return now_ms

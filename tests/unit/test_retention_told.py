@@ -98,7 +98,7 @@ def test_an_older_segment_with_later_times_holds_those_behind_it(tmp_path: Path)
     (finding,) = explanation.findings
     assert "in the future, first at offset 10" in finding
     assert not stays(told(kit, {"retention.ms": "1000"}, late.until_ms))
-    assert told(kit, {"retention.ms": "-1"}).findings  # told, too, where nothing goes by time
+    assert told(kit, {"retention.ms": "-1"}).findings  # reported, too, if no limit is by time
 
 
 def test_bytes_missing_are_exact(tmp_path: Path) -> None:

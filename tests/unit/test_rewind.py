@@ -60,7 +60,7 @@ def test_it_goes_back_to_what_was_committed(store: kafkalog.Store) -> None:
 
 
 def test_where_it_began_may_lie_beside_what_was_committed_before(store: kafkalog.Store) -> None:
-    """`start_offsets` count, until something is committed behind them: the same offset as before, too."""
+    """`start_offsets` count, until something is committed after them: the same offset as before, too."""
     with store.reader("c", topics=["t"]) as reader:
         reader.commit({"t-0": 3, "t-1": 3})
     with store.reader("c", topics=["t"], start_offsets={"t-0": 6}) as reader:

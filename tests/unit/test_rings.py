@@ -22,7 +22,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "internals"),
 ]
-PRIVATE = re.compile(r"kafkalog[./]_\w+|\b_(?:face|native|limits)\b")
+PRIVATE = re.compile(r"kafkalog[./]_(?!_version)\w+|\b_(?:face|native|limits)\b")
 PACKAGES = ("spark", "toolbox")  # their public names are modules
 
 
@@ -71,7 +71,8 @@ def documented() -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_documents_for_users_name_nothing_private(path: Path) -> None:
-    assert PRIVATE.findall(path.read_text()) == []
+    text = re.sub(r"^::: .*$", "", path.read_text(), flags=re.MULTILINE)  # mkdocstrings shows a class by its place
+    assert PRIVATE.findall(text) == []
 
 
 def test_public_docstrings_name_nothing_private() -> None:

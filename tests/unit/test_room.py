@@ -75,14 +75,14 @@ def test_retain_frees_room_on_a_full_disk(root: str, after: int) -> None:
 
 
 def test_a_rename_that_needs_room(root: str) -> None:
-    """The log opens, but a folder has no room for longer names."""
+    """The log opens, but a directory has no space for longer names."""
     before, freed = bases(root), list[int]()
     plan, settings = plan_of(root, 3)
     fault = Fault(1, errno.ENOSPC, kinds=["rename"], paths=lambda path: path.endswith(names.LOG_FILE_SUFFIX))
     files = FullFiles(1, fault=fault)
     retain.carry_out(plan, settings, files=files, freed=lambda _, segment: freed.append(segment.base_offset))
     assert files.failed
-    assert freed in ([], [before[1]])  # the first one, which was renamed, may be room enough
+    assert freed in ([], [before[1]])  # the first one, which was renamed, may be enough
     assert bases(root) == before[3:]
     assert verify(root, deep=True).ok
 
@@ -135,7 +135,7 @@ def test_nothing_goes_that_was_changed_since_it_was_planned(root: str) -> None:
 
 
 def test_a_late_flush_without_room_is_done_at_the_close(root: str) -> None:
-    """The log opens, since nothing has to be written for that; its epochs cannot be until the segments are gone."""
+    """The log opens, because that writes nothing; its epochs cannot be written until the segments are deleted."""
     with kafkalog.open_log(root, T0, config=SMALL) as log:
         log.append(b"closed cleanly")
     plan, settings = plan_of(root, 2)

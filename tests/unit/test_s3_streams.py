@@ -178,7 +178,7 @@ def test_little_of_a_file_is_in_memory(
     place: Objects, source: Path, put_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_streams, "PUT_BYTES", put_bytes)
-    place.put_file("first", str(source))  # which imports
+    place.put_file("first", str(source))  # this imports the client
     tracemalloc.start()
     try:
         place.put_file("a", str(source))

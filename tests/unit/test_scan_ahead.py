@@ -35,7 +35,7 @@ TASKS = Path("/proc/self/task")
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ReadAhead]]:
-    """Short slices, many processors; the ReadAheads that were made.  Afterwards no thread is left."""
+    """Short slices, many processors; the ReadAheads that were created.  Afterwards no thread is left."""
     found: list[ReadAhead] = []
 
     def make(*args: Any, **kwargs: Any) -> ReadAhead:
@@ -154,7 +154,7 @@ def test_batches_longer_than_a_slice_and_than_the_ring(
         Path(path).write_bytes(DATA[: 600 * SIZE] + large + DATA[600 * SIZE :])
         made.clear()
         assert same_both_ways(path, monkeypatch).stopped == native.OK
-        assert len(made) == 1 if factor < 1 else len(made) == 2 or factor < 2  # it reads ahead again behind it
+        assert len(made) == 1 if factor < 1 else len(made) == 2 or factor < 2  # it reads ahead again afterwards
 
 
 def test_a_file_that_is_shortened_meanwhile(path: str, made: list[ReadAhead]) -> None:
@@ -200,7 +200,7 @@ def test_a_file_that_is_closed_meanwhile(path: str, made: list[ReadAhead]) -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a map's lost pages through /proc")
 def test_a_disk_that_fails(path: str, made: list[ReadAhead], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of a map behind the end of its file: who reads them through the kernel gets EIO, as from a bad disk."""
+    """Pages of a map after the end of its file: a read through the kernel gets EIO, as from a bad disk."""
     good_bytes = 20 * mmap.PAGESIZE
     with opened(path) as backing:
         size = backing.size()
@@ -266,7 +266,7 @@ def test_only_while_a_processor_is_left(path: str, made: list[ReadAhead]) -> Non
             offsets += piece.table["base_offset"].tolist()
             if number == 3:
                 assert len(made) == 2
-                others.append(Busy())  # somebody else begins: the thread goes
+                others.append(Busy())  # another one begins: the thread ends
             if number == 5:
                 others.clear()
         assert len(offsets) == COUNT
@@ -334,7 +334,7 @@ def test_kept_bytes_stand_in_front(path: str, made: list[ReadAhead]) -> None:
         ahead = ReadAhead(file, 10, 10 + 5 * SLICE + 3, slice_bytes=SLICE, most_threads=8)
         memory = ahead.memory
         assert len(memory) == 8 * SLICE
-        assert ahead.advance(1) is None  # nothing is there to be kept
+        assert ahead.advance(1) is None  # there is nothing to keep
         read, kept = b"", 0
         for want in (0, 7, SLICE, SLICE - 1, 100, 1):
             place = ahead.advance(want)

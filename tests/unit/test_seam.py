@@ -21,7 +21,7 @@ TEXT = {
     "path.dirname",
     "path.isabs", "path.join", "path.normpath", "path.relpath", "path.sep", "path.split", "path.splitext",
 }  # fmt: skip
-# Who may go past the door, for what, and why.
+# The modules that may bypass it, with their calls and the reason.
 ALLOWED = {
     ("engine/host/backups.py", "path.realpath"): "what a link leads to, whose parent says that it is a backup's",
     ("engine/host/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",

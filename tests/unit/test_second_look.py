@@ -47,7 +47,7 @@ def flip(path: Path) -> None:
 
 
 def damaged(root: Path) -> Path:
-    """A log that nobody closed, with damage in its second segment; that segment's .log."""
+    """A log that was not closed, with damage in its second segment; that segment's .log."""
     with kafkalog.open_log(root, T0, config=CONFIG) as log:
         for _ in range(20):
             log.append_many([b"x" * 50] * 2)
@@ -115,7 +115,7 @@ def door(request: pytest.FixtureRequest) -> Callable[[Path, Files], list[object]
 
 
 def test_damage_that_stays_is_told(tmp_path: Path, door: Callable[[Path, Files], list[object]]) -> None:
-    """At once, where nobody writes; and beside who appends, as two looks agree."""
+    """Reported at once, if nobody writes; next to a writer, when two reads agree."""
     root = tmp_path / "logs"
     path = damaged(root)
     files = Beside()
@@ -269,7 +269,7 @@ def test_an_exit_code_of_findings_counts_more() -> None:
 
 
 def test_a_line_whose_topic_is_just_deleted_is_no_finding(tmp_path: Path) -> None:
-    """The folder goes first, then the line."""
+    """The directory is deleted first, then the line."""
     for name in ("t-0", "u-0"):
         with kafkalog.open_log(tmp_path, name) as log:
             log.append(b"x")

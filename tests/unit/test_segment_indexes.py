@@ -374,7 +374,7 @@ def test_lazy_index_interrupted(tmp_path: Path, step: str) -> None:
 
 
 def test_lazy_index_beside_a_renaming(tmp_path: Path) -> None:
-    """The folder was not there for a moment: a file that comes with it again keeps its entries."""
+    """The directory was missing for a moment: a file that comes back with it keeps its entries."""
     (tmp_path / "now").mkdir()
     there = OffsetIndex(str(tmp_path / "now" / "a.index"), BASE, 80, OS_FILES)
     there.append(BASE + 1, 7)
@@ -388,7 +388,7 @@ def test_lazy_index_beside_a_renaming(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def interrupted(owner: type, name: str, is_done: bool) -> Iterator[None]:
-    """Ctrl-C before the first call of a method, or behind it."""
+    """Ctrl-C before the first call of a method, or after it."""
     method = getattr(owner, name)
 
     def cut(*given: Any) -> Any:

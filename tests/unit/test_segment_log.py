@@ -468,7 +468,7 @@ def test_recover_replays_epochs_and_producers(tmp_path: Path) -> None:
     assert epochs.assigned == [(5, 150)]
     segment.close()
 
-    # Producer state refuses a batch: it stays, indexed, and all behind it goes.
+    # Producer state refuses a batch: it stays, indexed, and everything after it is dropped.
     for error in (InvalidRecordException("x"), CorruptRecordException("x")):
         producers, epochs = Producers(120, error), Epochs()
         segment = damaged(tmp_path, b"".join(made))

@@ -93,7 +93,7 @@ def test_a_marker_says_how_far_readers_may_go() -> None:
         found = follower.observe(native.header_at(data), memoryview(data))
         assert found is not None
         stable.append(found.aborted.last_stable_offset)
-    assert stable == [1, 4]  # the other's begin, then behind the marker
+    assert stable == [1, 4]  # the start of the other, then the offset after the marker
 
 
 def test_a_control_batch_that_is_no_marker() -> None:
@@ -226,7 +226,7 @@ def test_a_gap_is_believed_only_where_all_before_it_can_be_read(tmp_path: Path, 
 
 @pytest.mark.parametrize(("magic", "codec"), [(0, 0), (1, 0), (1, 1), (2, 0)])
 def test_the_last_header_of_a_file(tmp_path: Path, magic: int, codec: int) -> None:
-    """A batch of magic 0 or 1 may be shorter than a header of magic 2; zeros behind the end are no batch."""
+    """A batch of magic 0 or 1 may be shorter than a header of magic 2; zeros after the end are no batch."""
     last = build_batch([SimpleRecord(1, None, b"v")], magic=magic, codec=codec, base_offset=7)
     least_bytes = 61 if magic == 2 else 26
     path = tmp_path / "a.log"

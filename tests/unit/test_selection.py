@@ -119,7 +119,7 @@ def test_any_combination(store: Store) -> None:
         if {"end", "end_time"} <= asked.keys():
             continue
         wanted = [(it.partition, it.offset) for it in records if all(holds(it) for _, holds in chosen)]
-        if "end" in asked and isinstance(asked.get("start"), dt.datetime):  # which ends before it begins
+        if "end" in asked and isinstance(asked.get("start"), dt.datetime):  # this one ends before it begins
             with pytest.raises(IllegalArgumentException, match="is after"):
                 store.topic("orders").records(**asked)
             continue
@@ -301,7 +301,7 @@ def test_a_keyword_that_does_not_exist(store: Store, call: str) -> None:
 
 
 def test_a_field_of_json_that_came_later_is_a_column(tmp_path: Path) -> None:
-    """It is in the last values of one partition alone, and far behind the first ones."""
+    """It is only in the last values of one partition, and far after the first ones."""
     with kafkalog.open(tmp_path) as store:
         topic = store.create_topic("orders", 2)
         topic.partition(0).append_many([b'{"id": 1}'] * 5_000)
@@ -422,7 +422,7 @@ def test_the_last_values_where_the_last_batch_is_damaged(tmp_path: Path) -> None
 def test_behind_damage_a_batch_whose_offset_lies(tmp_path: Path, claims: int) -> None:
     def damage(data: bytearray) -> None:
         flip(5)(data)
-        data[6 * 73 : 6 * 73 + 8] = claims.to_bytes(8, "big")  # which the CRC does not cover
+        data[6 * 73 : 6 * 73 + 8] = claims.to_bytes(8, "big")  # not covered by the CRC
 
     with damaged(tmp_path, damage) as store:
         lost: list[Any] = []
@@ -618,7 +618,7 @@ def test_a_name_below_another_with_a_nul(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("a wrong turn")], ids=str)
 def test_duckdb_gives_back_what_was_raised_while_it_read(store: Store, error: Any) -> None:
-    """It tells an interrupt, or an error of the caller's function, as one of its own."""
+    """It reports an interrupt, or an error of the caller's function, as its own."""
     duckdb = pytest.importorskip("duckdb")
 
     def decode(values: Any) -> Any:

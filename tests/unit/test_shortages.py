@@ -53,7 +53,7 @@ def values(store: Store, topic: str) -> list[bytes]:
 
 
 def test_a_file_is_replaced_and_synced_or_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory's descriptor is taken first: what is refused for want of one has not been written."""
+    """The directory's descriptor is opened first: a refusal for lack of one has written nothing."""
     path, opened = str(tmp_path / "file"), os.open
     OS_FILES.write_atomic(path, b"before")
 
@@ -76,7 +76,7 @@ def test_a_view_sees_a_line_that_was_added(tmp_path: Path) -> None:
         for number in range(150):
             store.create_topic(f"t{number}", config={"retention.ms": "1000000", "segment.ms": "1000000"})
         then = time.time() - 3600
-        os.utime(tmp_path, (then, then))  # nobody has changed it of late
+        os.utime(tmp_path, (then, then))  # it has not changed lately
         with kafkalog.open(tmp_path, read_only=True) as view:
             assert view.describe_topic("t5").overrides["retention.ms"] == "1000000"
             store.alter_topic("t5", {"retention.ms": "777"})
@@ -120,7 +120,7 @@ def test_what_was_taken_back_at_last_is_not_taken_back_again(tmp_path: Path) -> 
 @pytest.mark.parametrize("change", ["create", "add"])
 @pytest.mark.parametrize("ends", ["closed", "again"])
 def test_a_folder_that_cannot_be_removed_is_no_topic(tmp_path: Path, change: str, ends: str) -> None:
-    """A log cannot be opened, and the listing that its folder's removal needs finds no descriptor either."""
+    """A log cannot be opened, and the listing for the removal of its directory finds no descriptor either."""
     files = NoDescriptor(UnsyncedFiles())
     with kafkalog.open(tmp_path, files=files, maintenance=False) as store:
         store.create_topic("c")
@@ -242,7 +242,7 @@ def test_a_move_that_finds_no_space_says_so(tmp_path: Path, ends: str) -> None:
 
 
 def test_what_lies_on_a_failed_disk_holds_up_nothing() -> None:
-    """Its folder is the next start's: the topic, the background and the end go on."""
+    """Its directory is left to the next start: the topic, the background and the shutdown continue."""
     left, tried = Leftovers(), []
 
     def tidy() -> None:

@@ -74,7 +74,7 @@ def page(thing: Any) -> str:
         (b"x" * 61, "'" + "x" * 60 + "...' (61 bytes)"),
         (b"x" * 1_000_000, "'" + "x" * 60 + "...' (1,000,000 bytes)"),
         ("€".encode() * 61, "'" + "€" * 60 + "...' (183 bytes)"),
-        (b"\xe2\x82", r"b'\xe2\x82'"),  # cut in the middle of a character
+        (b"\xe2\x82", r"b'\xe2\x82'"),  # truncated in the middle of a character
         ("\u202eevil".encode(), r"'\u202eevil'"),  # reverses the direction of the line
         (b"\xff" * 100, "b'" + r"\xff" * 15 + "...' (100 bytes)"),
         (5, "5"),

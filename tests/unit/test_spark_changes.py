@@ -161,7 +161,7 @@ def test_what_is_known_of_a_compacted_log(tmp_path: Path) -> None:
 
 
 def test_a_cleaner_between_the_plan_and_the_task(tmp_path: Path) -> None:
-    """The value before is gone, and nobody knows that there was none."""
+    """The previous value is deleted, and nobody knows that there was none."""
     fill(tmp_path, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1")], COMPACTED)
     start = json.dumps({"t": {"0": 2}})
     parsed = parse_options({"path": str(tmp_path), "subscribe": "t", "changes": "true", "startingOffsets": start})

@@ -243,7 +243,7 @@ def test_a_compacted_copy_is_fine(disks: list[Path]) -> None:
     copy(disks[0], PLAIN, 40)
     folder = copy(disks[1], PLAIN, 40)
     whole = b"".join(
-        [Batch(0).encode(0), Batch(0, 4).encode(20), Batch(0).encode(30)]  # 10 to 19 and 24 to 29 are gone
+        [Batch(0).encode(0), Batch(0, 4).encode(20), Batch(0).encode(30)]  # 10 to 19 and 24 to 29 are missing
     )
     (folder / f"{0:020d}.log").write_bytes(whole)
     assert rows(*disks) == list(range(40))
@@ -302,7 +302,7 @@ def test_a_disk_that_is_not_mounted(disks: list[Path], tmp_path: Path, told: pyt
 
 
 def test_a_controllers_directory_beside_a_brokers(disks: list[Path]) -> None:
-    """Its metadata says what the broker holds; what other brokers hold is not missed."""
+    """Its metadata says what the broker holds; other brokers' partitions are not missed."""
     copy(disks[0], PLAIN, 20)
     metadata(disks[2], partition(0, replicas=(1,), isr=(1,)), partition(1, replicas=(2,), isr=(2,), leader=2))
     assert rows(disks[0], disks[2]) == list(range(40)), "one replica, and all of its partitions are here"
@@ -326,7 +326,7 @@ def test_a_partition_twice_on_one_broker_is_refused(tmp_path: Path, nodes: tuple
 
 
 def test_a_partition_that_moves_to_another_disk_is_seen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moves between the looks at the two disks."""
+    """It moves between the listings of the two disks."""
     paths = [cluster_kit.formatted(tmp_path / name, node_id=1) for name in ("here", "there")]
     copy(paths[0], PLAIN, 40)
     real = planning.list_partitions

@@ -32,7 +32,7 @@ def test_offsets_pass_as_the_comparison_says(name: str) -> None:
     wanted, left = push([of(name, "offset", value)])
     for offset in range(10):
         expected = COMPARISONS[name](offset, value)
-        if name == "In":  # narrowed to its ends, and looked at again
+        if name == "In":  # narrowed to its ends, and checked again
             assert left
             assert is_in(wanted, offset, 0) or not expected
         else:

@@ -65,7 +65,7 @@ def root(tmp_path: Path) -> Path:
 
 
 class Looks:
-    """A stream's partitions, how often all were looked for, and which views were made or refreshed."""
+    """A stream's partitions, the number of full searches, and the views that were created or refreshed."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
         self.options = options(root, **more)
@@ -93,7 +93,7 @@ class Looks:
             return self.followed.look(known)
 
     def check(self, known: Any = ()) -> Any:
-        """A look, which is what somebody sees who looks for the first time."""
+        """Compares a check with that of a new reader."""
         ends = self.look(known)
         fresh = FollowedPartitions(self.options)
         assert ends == fresh.look(self.followed._known)
@@ -401,7 +401,7 @@ def test_looks_are_the_same_after_any_change(root: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("has_glances", [True, False])
 def test_times_of_whole_seconds(root: Path, monkeypatch: pytest.MonkeyPatch, has_glances: bool) -> None:
-    """A segment comes in the second of another change of its folder, and nothing else tells of it."""
+    """A segment comes in the same second as another change of its directory, and nothing else shows it."""
     if not has_glances:
         monkeypatch.setattr(OsFiles, "glances", lambda *given: None)
     path, folder = newest(root / "t-3"), root / "t-3"

@@ -88,7 +88,7 @@ def test_what_is_no_application_or_version_is_refused(given: dict[str, str], mes
 
 
 def test_an_application_is_no_query() -> None:
-    """A query's cursor has a UUID behind "spark-": no application's is called so, also one that is named by a UUID."""
+    """A query's cursor has a UUID after "spark-": no application's cursor has this form, even if its name is a UUID."""
     query = WriteId("0c9a5b1e-1111-2222-3333-444455556666", 3)
     app = WriteId("0123", app=AppVersion(query.name, 3))
     assert query.cursor == f"spark-{query.name}"
@@ -172,7 +172,8 @@ def test_a_topic_that_is_made_again_has_nothing(data: Path) -> None:
 
 
 def test_a_topic_whose_folders_were_replaced_has_nothing(data: Path, tmp_path: Path) -> None:
-    """By another of the same name, beside the store, as of a backup: the cursor is of the topic before."""
+    """They were replaced by those of another one of the same name, as from a backup: the cursor belongs to the former
+    topic."""
     options = options_of(data, topic="t", txnAppId="app", txnVersion=1)
     write(options, ["a"])
     with kafkalog.open(tmp_path / "other") as store:

@@ -90,7 +90,7 @@ def test_slices_and_no_rows() -> None:
 
 
 def test_too_few_marks_are_refused() -> None:
-    with pytest.raises(IndexError, match="more rows"):
+    with pytest.raises(IndexError, match="expected 2"):
         JsonSchema(FIELDS).columns(b"{}{}", np.array([0, 2, 4], np.int32), odd_rows=np.zeros(1, np.uint8))
 
 

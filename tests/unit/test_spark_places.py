@@ -32,7 +32,7 @@ def nothing_mounted() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a log directory and its tier."""
+    """A directory with a log directory and its tier."""
     place = tmp_path_factory.mktemp("shop")
     with kafkalog.open(place / "logs", remote=RemoteStorage(place / "tier")) as store:
         topic = store.create_topic("orders", 1, config=TIERED)

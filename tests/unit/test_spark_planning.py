@@ -139,7 +139,10 @@ def test_all_reads_go_through_the_files_of_the_path(log_dir: str, monkeypatch: p
     rows = sum(batch.num_rows for batch in tasks.read_range(work, options(log_dir), ("offset",), ALL))
     assert rows == work.end_offset
     kinds = Counter(os.path.splitext(name)[1] for name in made.opened)
-    assert kinds == {".log": SEGMENTS, ".index": SEGMENTS - 1}  # was a file cut?  Not asked of the active one
+    assert kinds == {
+        ".log": SEGMENTS,
+        ".index": SEGMENTS - 1,
+    }  # detects a truncation; not the active one's
 
 
 def test_a_store_that_is_not_mounted_is_refused() -> None:
@@ -183,7 +186,7 @@ def test_ranges_by_records_are_as_many_as_records_want(
 
 
 def test_ranges_of_a_remote_segment_that_goes_on_behind_the_disks_first(tmp_path: Path) -> None:
-    """They end where the disk begins, though its index goes on."""
+    """They end where the local log begins, though its index continues."""
     tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
     leaders(tmp_path, tier, Leader(40, [(0, 0)], 70), Leader(20, [(0, 0)], 100))
     with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as store:

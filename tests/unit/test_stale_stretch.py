@@ -23,7 +23,7 @@ from tests.unit.store_kit import log_of
 COMPACTED = {
     "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"
 }  # fmt: skip
-BY_HAND = ManagerSettings(cleaner=CleanerConfig(backoff_ms=1 << 40))  # the threads look once, when nothing is there
+BY_HAND = ManagerSettings(cleaner=CleanerConfig(backoff_ms=1 << 40))  # the threads check once, when nothing exists
 COUNT = 30
 
 
@@ -85,7 +85,7 @@ def test_aborted_records_stay_unseen(scene: Scene, who: str, meanwhile: str) -> 
             scene.compact()
             if "moved" in meanwhile:
                 scene.move()
-            with contextlib.suppress(UnknownTopicOrPartitionException):  # where it was; the reader finds it
+            with contextlib.suppress(UnknownTopicOrPartitionException):  # the former place; the reader finds the new
                 reader._turns.readers[scene.log.topic_partition].source.recheck()
             while found := reader.poll(timeout_ms=10):
                 seen += [record.key for record in found]

@@ -101,7 +101,7 @@ def test_a_cursor_has_one_reader(tmp_path: Path, read_only: bool) -> None:
                 assert len(list(store.reader(topics=["t"]))) == 20
                 other = store.reader("billing", topics=["t"], shared=True)
                 assert len(list(reader)) == len(list(other)) == 20
-            check_refused()  # the shared one lives
+            check_refused()  # the shared one is open
             other.close()
             check_free()
         for _ in range(2):
@@ -122,7 +122,7 @@ def test_a_reader_that_could_not_be_made_keeps_no_cursor(tmp_path: Path) -> None
         with pytest.raises(UnknownTopicOrPartitionException) as caught:
             store.reader("billing", topics=["nope"])
         store.reader("billing", topics=["t"])
-        assert caught.value.__traceback__ is not None  # which may hold the reader
+        assert caught.value.__traceback__ is not None  # it may hold the reader
 
 
 def test_one_of_many_threads_gets_the_cursor(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_cursors_of_a_process_that_only_reads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_kafkas_own_topics_are_read_and_not_listed(tmp_path: Path, read_only: bool) -> None:
-    """Their partitions are made one by one: those that there are, are read, and more when they come."""
+    """Their partitions are created one by one: existing ones are read, and more when they come."""
     with kafkalog.open(tmp_path / "data") as store:
         store.create_topic("t").append(b"v")
 

@@ -79,7 +79,7 @@ def _opened(root: Path, way: str) -> Any:
 @pytest.mark.parametrize("way", ["store", "log"])
 @pytest.mark.parametrize("what", ["batches behind", "a byte behind", "flushed", "a start behind", "a segment behind"])
 def test_raise_keeps_zeros_where_records_may_be(root: Path, what: str, way: str) -> None:
-    """Cut zeros tell nobody any more that a record was there."""
+    """Truncated zeros would hide that a record was there."""
     path = log_of(root)
     whole = log_of(root, "orders-0").read_bytes()
     half = whole[: DAMAGED * BATCH_BYTES]
@@ -106,7 +106,7 @@ def test_raise_keeps_zeros_where_records_may_be(root: Path, what: str, way: str)
 
 
 def test_zeros_in_two_segments_are_no_loss(root: Path) -> None:
-    """A power loss behind the roll of a segment: the old one was not trimmed yet."""
+    """A power loss after the roll of a segment: the old one was not trimmed yet."""
     path = log_of(root)
     whole = log_of(root, "orders-0").read_bytes()
     path.write_bytes(whole + bytes(5000))
@@ -276,7 +276,7 @@ def test_raise_keeps_an_index_whose_log_is_missing(tmp_path: Path, lost: str, wa
 
 
 def test_raise_opens_a_log_whose_first_segment_was_on_its_way_out(tmp_path: Path) -> None:
-    """A crash behind the rename of its log leaves its indexes: these tell of no loss."""
+    """A crash after the rename of its log leaves its indexes: these show no loss."""
     with kafkalog.open(tmp_path, config={"internal.segment.bytes": "700"}) as store:
         topic = store.create_topic("orders", 1)
         for number in range(COUNT):

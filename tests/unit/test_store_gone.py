@@ -71,7 +71,7 @@ def test_a_topic_that_was_read_before_its_folder_had_an_id_is_not_followed_eithe
     with kafkalog.open(tmp_path, maintenance=False) as store, kafkalog.open(tmp_path, read_only=True) as view:
         store.create_topic("t")
         for log in store.manager.all_logs():
-            log.maybe_flush_metadata_file()  # which a task does, sooner or later
+            log.maybe_flush_metadata_file()  # a task does this, sooner or later
         (tmp_path / "t-0" / PARTITION_METADATA_FILE).unlink()
         reader = view.reader(topics=["t"])
         assert list(reader) == []

@@ -275,7 +275,7 @@ def test_threads_open_at_once(tmp_path: Path) -> None:
 
 
 def test_open_log_beside_a_store_is_refused(tmp_path: Path) -> None:
-    """It holds the directory with others of its kind; a store has partitions of its own for that."""
+    """It shares the directory only with other `open_log`s; a store has its own partitions for that."""
     with open_at(tmp_path) as store:
         store.create_topic("t")
         with pytest.raises(LogDirLockedException):

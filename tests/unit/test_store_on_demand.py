@@ -93,7 +93,7 @@ def test_the_marker_speaks_for_what_waits_too(tmp_path: Path) -> None:
     assert (tmp_path / MARKER).exists()
     with opened(killed) as store:
         assert store.topic("a").append(b"y", partition=0).offset == 2
-    assert not (killed / MARKER).exists()  # nobody has looked at the others
+    assert not (killed / MARKER).exists()  # the others were not opened
     with opened(killed) as store:
         for name in TOPICS:
             for partition in range(2):
@@ -109,11 +109,11 @@ def test_a_damaged_log_is_its_own_matter(tmp_path: Path) -> None:
     segment.write_bytes(segment.read_bytes()[:-3])
     with opened(tmp_path) as store:
         assert [record.value for record in store.topic("c").partition(0)] == [b"0", b"1", b"2"]
-        assert store.topic("b").partition(0).end_offset == 0  # recovered when it was asked for
+        assert store.topic("b").partition(0).end_offset == 0  # recovered at its first use
 
 
 def test_a_disk_that_refuses_one_log(tmp_path: Path) -> None:
-    """The directory fails when the log is asked for, and not before."""
+    """The directory fails at the log's first use, and not before."""
     fill(tmp_path)
     faulty = FaultyFiles(OS_FILES)
     with contextlib.suppress(KafkaStorageException), kafkalog.open(tmp_path, load="on demand", files=faulty) as store:
@@ -212,7 +212,7 @@ def test_a_load_that_is_interrupted_at_its_end_leaves_nothing_unclean(
         if is_asked_again:
             assert store.topic("b").partition(0).end_offset == 2
             assert registry.waiting(TopicPartition("b", 0)) is None
-    # One that did not come to its place was let go, and nobody has recovered it.
+    # A log that did not get its place was closed, and nobody has recovered it.
     assert (tmp_path / MARKER).exists() is (method == "forget_waiting" or is_asked_again)
 
 

@@ -517,7 +517,7 @@ def test_compaction_by_hand(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("maintenance", [False, True])
 def test_compactions_of_many_threads(tmp_path: Path, maintenance: bool) -> None:
-    """They wait for each other, and for the cleaner's threads; appends, reads, cuts and moves go on."""
+    """They wait for each other, and for the cleaner's threads; appends, reads, truncations and moves continue."""
     with kafkalog.open([tmp_path / "a", tmp_path / "b"], maintenance=maintenance) as store:
         prices = store.create_topic("prices", config=COMPACTED).partition(0)
         fill(prices)

@@ -471,8 +471,8 @@ def test_a_directory_that_fails_is_told(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(KafkaStorageException):
             found.extend(record.value for record in reader.follow(timeout_ms=1))
-    assert found == [b"1"]  # the other directory goes on
-    with contextlib.suppress(KafkaStorageException):  # where it is not yet taken out
+    assert found == [b"1"]  # the other directory continues
+    with contextlib.suppress(KafkaStorageException):  # if it is not yet removed
         store.close()
 
 

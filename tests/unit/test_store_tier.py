@@ -71,7 +71,7 @@ def test_readers_do_not_notice_where_a_record_lies(places: tuple[Path, Path]) ->
 
 
 def test_a_time_below_the_logs_start(places: tuple[Path, Path]) -> None:
-    """The start may lie within a remote segment, whose first records nobody has any more."""
+    """The start may be within a remote segment whose first records are deleted."""
     with opened(places) as store:
         partition = store.topic("orders").partition(0)
         assert partition.delete_old_segments() > 0
@@ -122,7 +122,7 @@ def test_a_closed_reader_keeps_no_threads(way: str, tmp_path: Path) -> None:
 
 
 def test_a_reader_lists_the_tier_once(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for each segment anew: there may be 10,000."""
+    """Not again for each segment: there may be 10,000."""
     calls = []
 
     def counted(*args: Any) -> Any:
@@ -341,7 +341,7 @@ def test_no_manager_without_a_tier(tmp_path: Path, places: tuple[Path, Path]) ->
 
 
 def test_in_the_background(tmp_path: Path) -> None:
-    """Threads copy, and retention on the disk follows, with nobody asking."""
+    """Threads copy, and retention on the disk follows, without a call."""
     import time
 
     tiering = kafkalog.RemoteLogManagerConfig(task_interval_ms=20, copier_threads=2)

@@ -198,8 +198,8 @@ def test_an_event_whose_flush_failed_does_not_count(tmp_path: Path, monkeypatch:
 
 
 def test_topics_are_made_while_the_first_events_are_written(place: Place) -> None:
-    """An event makes its partition of the topic, for which the catalog's lock is wanted; a topic that is being made
-    asks for events with it held."""
+    """An event creates its partition of the topic, which needs the catalog's lock; a topic's creation requests events
+    while holding it."""
     with opened(place) as store:
         metadata = store.remote_log_manager.metadata
         is_in, may_go_on = threading.Event(), threading.Event()

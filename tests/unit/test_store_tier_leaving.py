@@ -39,7 +39,7 @@ def objects(place: Place) -> list[str]:
 
 
 def write(store: kafkalog.Store, first: int = 0, count: int = 60) -> list[bytes | None]:
-    """Records, whose closed segments are copied; all that the partition has then."""
+    """Appends records, whose closed segments are copied; returns all records of the partition."""
     partition = store.topic("orders").partition(0)
     for number in range(first, first + count):
         partition.append(b"value %d " % number + b"." * 100)
@@ -198,7 +198,7 @@ def test_an_open_with_other_settings_deletes_nothing(place: Place, forgotten: di
 
 @contextlib.contextmanager
 def cut_short(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, behind: bool) -> Iterator[None]:
-    """A method is interrupted before it does anything, or behind it."""
+    """A method is interrupted before it does anything, or after it."""
     real: Callable[..., object] = getattr(owner, name)
 
     def interrupted(*args: Any, **options: Any) -> None:
@@ -294,7 +294,7 @@ class Away:
 
 @pytest.mark.parametrize("way", ["delete", "leave"])
 def test_nobody_waits_for_another_try_of_a_deletion(place: Place, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """Who deletes a topic asks once, whatever the partitions; the rest is gone on with."""
+    """The deletion of a topic tries once, for any number of partitions; the background continues with the rest."""
     with opened(place) as store:
         partitions = 3 if way == "delete" else 1
         orders = store.create_topic("orders", partitions, config=SETTINGS)

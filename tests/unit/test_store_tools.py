@@ -24,7 +24,7 @@ def test_the_toolbox_on_a_store(tmp_path: Path, run: Run) -> None:
         store.delete_topic("gone")
         store.add_partitions("payments", 3)
         infos = {name: store.describe_topic(name) for name in store.topics(internal=True)}
-        for each in dirs:  # beside the store
+        for each in dirs:  # next to the store
             assert run("verify", each, "--deep").code == CLEAN
     for each in dirs:
         for command in (("verify", each), ("verify", each, "--deep"), ("describe", each)):

@@ -76,7 +76,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def folders(*roots: str) -> dict[str, str]:
-    """Partitions' own folders, and where they are."""
+    """The partitions' directories, and their places."""
     found = {}
     for root in roots:
         for name in os.listdir(root):
@@ -345,7 +345,7 @@ def test_partitions_are_added(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["create", "add"])
 def test_what_others_can_see_is_not_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    """An interrupt comes when the last partition is there for all: somebody may write to it already."""
+    """An interrupt comes when the last partition is visible to all: somebody may write to it already."""
     if change == "add":
         store.create_topic("t", 1)
     told = type(store.manager).update_topic_config
@@ -509,7 +509,7 @@ def test_topics_of_open_log(tmp_path: Path) -> None:
     dirs = dirs_below(tmp_path)
     write_by_hand(dirs[0], "t-0", b"0", topic_id=ID)
     write_by_hand(dirs[1], "t-3", b"3", topic_id=ID)  # gaps: 1 and 2 are nowhere
-    write_by_hand(dirs[1], "n-1", b"1")  # nobody gave it an id
+    write_by_hand(dirs[1], "n-1", b"1")  # it never got an id
     with open_at(dirs) as store:
         assert store.topics() == ["n", "t"]
         assert store.describe_topic("t") == ("t", 4, ID, {}, False)
@@ -545,7 +545,7 @@ def test_a_partition_that_open_log_added(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_others_deleted_and_made_again(tmp_path: Path) -> None:
-    """As a broker does: what is known here of the old one counts no more, and nothing of the new one is touched."""
+    """As a broker does: the knowledge about the old one no longer counts, and the new one is left alone."""
     where = str(tmp_path / "data")
     with open_at(where) as store:
         store.create_topic("t", 4, topic_id=ID).append_many([b"old"] * 4)
@@ -567,7 +567,7 @@ def test_a_topic_that_others_deleted_and_made_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic_id", [OTHER_ID, None])
 def test_what_others_made_of_a_deleted_name_is_theirs(tmp_path: Path, topic_id: str | None) -> None:
-    """A deletion that was cut short goes on, and takes only what it meant."""
+    """An interrupted deletion continues, and deletes only its own topic."""
     where = str(tmp_path / "data")
     with open_at(where) as store:
         store.create_topic("t", 2, topic_id=ID)
@@ -786,7 +786,7 @@ def test_an_append_beside_a_move_that_an_interrupt_came_out_of(tmp_path: Path, m
 
 
 def test_a_moved_partition_knows_its_aborted_records(tmp_path: Path) -> None:
-    """Transactions of one producer, one after the other below an open one, which a move copies at once."""
+    """Transactions of one producer, one after the other below an open one, which a move copies together."""
     dirs = dirs_below(tmp_path)
     with open_at(dirs) as store:
         topic = store.create_topic("t", 1)
@@ -1247,7 +1247,7 @@ def test_the_sticky_partition() -> None:
     assert [sticky.take(STICKY_BYTES // 4, range(3)) for _ in range(9)] == [2, 2, 2, 2, 0, 0, 0, 0, 1]
     sticky = StickyPartition(lambda partitions: partitions[-1])
     assert sticky.take(1, range(3)) == 2
-    assert sticky.take(1, range(2)) == 1  # its partition is there no more
+    assert sticky.take(1, range(2)) == 1  # its partition no longer exists
     assert sticky.take(1, [0, 5]) == 5
 
 
@@ -1346,7 +1346,7 @@ def test_a_creation_looks_at_no_other_topic(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_a_topic_is_follows_what_becomes_of_it(tmp_path: Path) -> None:
-    """It is looked at once while nothing changes: a move, a deletion and a failing disk are changes."""
+    """It is read once while nothing changes: a move, a deletion and a failing disk are changes."""
     dirs = [str(tmp_path / each) for each in "ab"]
     with kafkalog.open(dirs) as store:
         store.create_topic("t", partitions=4).append(b"v", partition=1)

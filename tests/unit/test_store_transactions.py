@@ -195,7 +195,7 @@ def test_an_id_that_was_never_written_is_not_kept(store: Store) -> None:
     assert state_of(store, ID) == "CompleteAbort"
     with store.transaction(ID) as txn:
         txn.append("a", b"2")
-    assert list(ids._ids) == [ID]  # with what the next one goes on
+    assert list(ids._ids) == [ID]  # with the state for the next one
     with store.transaction(ID):
         pass
     assert list(ids._ids) == [ID]
@@ -203,7 +203,7 @@ def test_an_id_that_was_never_written_is_not_kept(store: Store) -> None:
 
 
 def test_an_id_whose_last_user_leaves_beside_the_next(store: Store) -> None:
-    """Who waits for the lock of an id that is let go of comes into the next one of its name."""
+    """A waiter for the lock of an id that is being released gets the next one with its name."""
     ids = home_of(store).coordinators.ids
     first, second = store.transaction(ID), store.transaction(ID)
     first.begin()
@@ -580,7 +580,7 @@ def test_others_ids_are_not_fenced(store: Store) -> None:
 
 
 def test_a_fence_from_outside_of_the_store(store: Store) -> None:
-    """As a client of the coordinator that knows nothing of who is inside."""
+    """As a client of the coordinator that knows nothing of the block."""
     txn = store.transaction(ID)
     txn.begin()
     txn.append("a", b"1")
@@ -781,7 +781,7 @@ def test_a_brokers_open_transaction_is_taken_over(store: Store, tmp_path: Path) 
 
 
 def brokers_id(store: Store) -> None:
-    """The next producer id is one that a broker would give out, which who takes the id over goes on with."""
+    """The next producer id is one that a broker would assign; the next holder of the id continues with it."""
     coordinator = home_of(store).coordinators.transactions
     coordinator._producer_id_for = lambda name, previous: 77 if previous < 0 else previous + 1
     with store.transaction("theirs") as txn:

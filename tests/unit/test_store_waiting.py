@@ -31,7 +31,7 @@ SOON_S = 0.8  # below what would wake a waiter anyway
 
 
 class Following:
-    """A thread that follows; what it got, and how it ended."""
+    """A thread that follows; its records, and how it ended."""
 
     def __init__(self, store: kafkalog.Store, reader: StoreReader, timeout_ms: int | None = None) -> None:
         self.found: list[Any] = []
@@ -186,7 +186,7 @@ def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
     files.fault = None
     following.thread.join(10)
     assert isinstance(following.error, KafkaStorageException)
-    with contextlib.suppress(KafkaStorageException):  # where it is not yet taken out
+    with contextlib.suppress(KafkaStorageException):  # if it is not yet removed
         store.close()
 
 

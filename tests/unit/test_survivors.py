@@ -87,7 +87,7 @@ def built_plainly(data: bytes, table: Table, start: int, limit: int) -> Built:
 def built_natively(
     map: SkimpyOffsetMap, data: bytes, table: Table, start: int, limit: int, *, inflates: bool
 ) -> tuple[bool, int]:
-    """By calls that are given each compressed batch's records, or in one that asks for them."""
+    """By calls that get each compressed batch's records, or in one call that requests them."""
     if inflates:
         row, full, read = add_keys(map, data, table, start_offset=start, limit=limit, inflate=codecs.decompress)
         assert full or row == len(table)
@@ -217,7 +217,7 @@ def odd_batches() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", odd_batches())
 def test_what_is_not_usual_is_left_to_the_caller(kind: str) -> None:
-    """Both stop in front of it, and go on behind it."""
+    """Both stop before it, and continue after it."""
     odd = odd_batches()[kind]
     data = one() + odd + one(base_offset=200)
     table, _, _ = batches.scan(data, check_crc=False)
@@ -238,7 +238,8 @@ def test_what_is_not_usual_is_left_to_the_caller(kind: str) -> None:
 
 
 def test_what_is_not_inflated_is_left_to_the_caller() -> None:
-    """Neither asked for, of a transaction or a control batch or one that stays for its end, nor what is no records."""
+    """Not requested are transactional batches, control batches, batches that stay for their end, and batches without
+    records."""
     txn = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     for odd, asks in (
         (one(codec=4, **txn), 0),
@@ -284,7 +285,7 @@ def test_an_error_of_who_inflates_is_told() -> None:
 
 
 def test_records_that_no_builder_writes() -> None:
-    """They stay in a batch that stays whole; one that has to be built anew goes the plain way."""
+    """They stay in a batch that stays whole; a batch that must be rebuilt goes the plain way."""
     long_varint = bytes.fromhex("0e 00 00 00 82 00 6b 02 76 00".replace(" ", ""))
     body = bytes([len(long_varint) * 2 - 2]) + long_varint[1:]
     tombstone = bytes([14]) + bytes.fromhex("000002026b0100")
@@ -333,7 +334,7 @@ def test_survivors_are_not_made_by_hand() -> None:
 
 
 def large(count: int, keys: int, options: dict[str, Any]) -> bytes:
-    """A batch of more records than are looked at at once; every 7,000th is a tombstone."""
+    """A batch of more records than one step handles; every 7,000th is a tombstone."""
     builder = MemoryRecordsBuilder(**options)
     for number in range(count):
         builder.append(1000 + number % 90, b"k%d" % (number % keys), None if number % 7000 == 6999 else b"v%d" % number)

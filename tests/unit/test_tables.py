@@ -102,7 +102,7 @@ def test_columns_go_by_their_order_and_are_named(watch: Watch, now: int) -> None
     out = watch(75)
     print_table(COLUMNS, rows(now))
     assert out.plain[0].split() == ["NAME", "SIZE", "WHEN"]
-    assert out.plain[-1] == "no room for ID: use a wider terminal or a pipe to see them"
+    assert out.plain[-1] == "not shown: ID (the terminal is too narrow; a pipe shows all columns)"
 
 
 def test_a_cell_wraps_where_nothing_else_can_go(watch: Watch, now: int) -> None:
@@ -236,7 +236,7 @@ def test_commands_fit(watch: Watch, log_dir: Path, command: str, width: int) -> 
     out = watch(width)
     assert invoke([command, str(log_dir)]) == 0
     lines = out.plain
-    if command == "describe":  # behind the table are sentences, which a terminal wraps
+    if command == "describe":  # after the table are sentences, which a terminal wraps
         lines = [line for line in lines if "cleanup.policy" not in line]
     table = [line for line in lines if not line.startswith(("/", "  ", "not there", "preallocated", "in all"))]
     assert max(map(len, table)) <= width

@@ -46,7 +46,7 @@ def test_nothing_is_looked_at_within_an_interval() -> None:
         (1e308, 301, 1 << 40, 0),
         (0.0, 301, 1, REST_MAX_MS),
         (5e-324, 301, 1, REST_MAX_MS),
-        (-1.0, 301, 1 << 40, 0),  # as Kafka, whose sleep is below nothing
+        (-1.0, 301, 1 << 40, 0),  # as Kafka, whose sleep is negative
         (float("-inf"), 301, 1, 0),
         (float("nan"), 301, 1, 0),
     ],
@@ -58,7 +58,7 @@ def test_what_was_too_much_is_slept_off(rate: float, elapsed_ms: int, observed: 
     assert pace.slept == ([rest_ms] if rest_ms else [])
     pace.clock.advance(300)
     pace.observe(1 << 40)
-    assert len(pace.slept) == (1 if rest_ms else 0)  # the period began anew, behind the rest
+    assert len(pace.slept) == (1 if rest_ms else 0)  # the period began again, after the pause
 
 
 def test_who_comes_meanwhile_rests_until_the_same_moment() -> None:

@@ -224,7 +224,7 @@ def test_an_object_of_aivens_layout_has_the_size_that_its_manifest_says(
     changed = whole[:-10] if damage == "cut" else whole + b"more"
     objects.put(key, lambda: [changed])
     log = (store / "orders-0" / name).read_bytes()
-    # Chunks that are packed are there as a whole, or not at all.
+    # Packed chunks exist whole, or not at all.
     left = len(log) if damage == "longer" else len(changed) if variant == "plain" else (len(log) - 1) // 500 * 500
     sizes = f"{len(changed)} bytes; {len(whole)} were copied"
     options = ["--key-pair", f"k:{':'.join(keys)}"] if variant == "encrypted" else []

@@ -106,7 +106,7 @@ def test_offsets_of_a_damaged_manifest_are_missing_and_others_are_read(
             assert len(list(partition)) == RECORDS + 30  # the disk has them
         shutil.rmtree(metadata)
     for path in (tmp_path / "store" / "orders-0").glob(f"{last:020}.*"):
-        path.unlink()  # and does not go on where the tier ends
+        path.unlink()  # and does not continue where the tier ends
     for path in (tmp_path / "store" / "orders-0").glob("*.log"):
         if base_of(path) < last:
             path.unlink()

@@ -29,7 +29,7 @@ LOST = pytest.mark.parametrize(
 
 
 def lost(tmp_path: Path, layout: str, suffix: str, at: int = 1) -> Path:
-    """The path of the object, of a tier of old objects beside its store."""
+    """The path of the object, in a tier of old objects next to its store."""
     tiered(tmp_path / "store", RemoteStorage(str(tmp_path / "tier"), layout=layout))
     path = sorted((tmp_path / "tier").rglob(f"*{suffix}"))[at]
     path.unlink()

@@ -227,7 +227,7 @@ def test_an_open_transaction_moves_along(house: House) -> None:
 
 
 def test_leader_epochs_move_along(house: House) -> None:
-    """Also those below the local start: what the tier has of epochs that a log does not know is deleted there."""
+    """Also those below the local start: the tier's segments with epochs unknown to a log are deleted."""
     house.make(30)
     for epoch, start in ((3, 30), (4, 60), (7, 90)):
         house.log.assign_epoch_start_offset(epoch, start)
@@ -413,7 +413,8 @@ def test_the_tier_follows_a_log_that_is_closed_and_opened(tmp_path: Path, load: 
 
 
 def test_nobody_has_a_log_before_it_has_its_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it made, loaded or moved: who read it would not find what is there, who cut it would cut what was copied."""
+    """For a created, loaded or moved log: without it a reader would miss records, and a truncation would remove copied
+    ones."""
     house, seen = House(tmp_path, load="on demand"), list[bool]()
     with house.store as store:
         manager = store.remote_log_manager
@@ -478,7 +479,7 @@ def test_what_a_move_left_to_be_deleted_is_no_news(tmp_path: Path, caplog: pytes
     assert house.partition.delete_old_segments()
     house.move()
     house.partition.delete_records(10)
-    house.move()  # where the rests of the first one wait
+    house.move()  # the leftovers of the first one wait there
     house.reopen()
     assert list(tmp_path.rglob("orders-0.*-delete"))
     assert "goes back" not in caplog.text

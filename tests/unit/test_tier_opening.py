@@ -138,7 +138,8 @@ class Away:
 
 
 def test_a_storage_that_does_not_answer_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who begins is told; who has tiered before goes on, and the place is looked at before anything happens there."""
+    """A new store gets an error; one that has tiered before continues, and the place is checked before anything happens
+    there."""
     url = f"memory://{tmp_path.name}/tier"
     tiered(tmp_path / "store", url)
     away = Away(monkeypatch)
@@ -254,7 +255,7 @@ def test_other_addresses_with_an_at(url: str) -> None:
 def test_an_upload_whose_log_was_deleted_meanwhile(
     tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As somebody does who takes a half upload for one that nobody will finish."""
+    """As a program that takes a half upload for an abandoned one."""
     real, deleted = Objects._checked_put, []
 
     def checked(place: Objects, key: str, path: str, count: int) -> int:
@@ -279,7 +280,7 @@ def test_an_upload_whose_log_was_deleted_meanwhile(
 
 
 def without_tier(store: Path) -> tuple[int, int]:
-    """A store's directory of which the disk has lost what was copied; (where the log starts, and the disk's part)."""
+    """A store's directory whose disk has lost the copied part; (the log's start, and the local part)."""
     with kafkalog.open(store, remote=store.parent / "tier", maintenance=False) as opened:
         partition = opened.topic("orders").partition(0)
         partition.delete_old_segments()
@@ -288,7 +289,7 @@ def without_tier(store: Path) -> tuple[int, int]:
 
 
 def test_one_log_of_a_tiered_topic(places: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
-    """It is written to as ever; what the tier has is neither forgotten, nor taken for what can be read or cut."""
+    """It is written to as ever; the tier's part is neither forgotten, nor treated as readable or removable."""
     start, local = without_tier(places[0])
     with kafkalog.open_log(places[0], "orders-0", config={"retention.bytes": "1", "local.retention.bytes": "1"}) as log:
         assert "was opened without it: offsets from 3 to" in caplog.text

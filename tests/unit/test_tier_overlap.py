@@ -23,7 +23,7 @@ from tests.unit.tier_kit import Leader, leaders, two_leaders
 __all__ = ["run"]
 
 SETTINGS = {"remote.storage.enable": "true", "index.interval.bytes": "100", "retention.ms": "-1"}
-BEGUN, ABORTED = 39, 48  # a transaction that begins in front of the overlap, and is aborted in it
+BEGUN, ABORTED = 39, 48  # a transaction that begins before the overlap, and is aborted in it
 NOW_MS = int(time.time() * 1000) - 1000  # else the transaction's marker begins a segment, as one that comes late
 TIMES = range(NOW_MS, NOW_MS + 130)
 
@@ -151,7 +151,7 @@ def test_a_bucket_alone_is_read_as_its_metadata_say(
 
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
-@pytest.mark.parametrize("lost", [[(0, 0), (1, 60)], [(0, 0), (1, 30)]])  # begins behind, and in front of the last one
+@pytest.mark.parametrize("lost", [[(0, 0), (1, 60)], [(0, 0), (1, 30)]])  # begins after, and before the last one
 def test_a_leader_epoch_that_was_given_up_whole(layout: str, lost: list[tuple[int, int]], tmp_path: Path) -> None:
     tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
     leaders(tmp_path, tier, Leader(7, [(0, 0)], 80), Leader(10, lost, 90), Leader(20, [(0, 0), (2, 40)], 100))
@@ -162,8 +162,8 @@ def test_a_leader_epoch_that_was_given_up_whole(layout: str, lost: list[tuple[in
 
 
 def test_a_store_goes_on_from_a_segment_where_another_leaders_goes_on_further(tmp_path: Path) -> None:
-    """The tier has offsets 50 to 59 in two segments: in that of the first leader, which goes up to 99, and in that of
-    the second one, which goes up to 87 and counts."""
+    """The tier has offsets 50 to 59 in two segments: the first leader's, up to 99, and the second one's, up to 87,
+    which counts."""
     leaders(
         tmp_path,
         kafkalog.RemoteStorage(tmp_path / "tier"),
@@ -178,7 +178,7 @@ def test_a_store_goes_on_from_a_segment_where_another_leaders_goes_on_further(tm
 
 
 def test_a_store_reads_on_from_the_disk_where_that_begins(tmp_path: Path) -> None:
-    """The segment in the tier goes on behind it, with what was given up from offset 25 on."""
+    """The segment in the tier continues after it, with records abandoned from offset 25 on."""
     tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
     leaders(tmp_path, tier, Leader(30, [(0, 0)], 40), Leader(10, [(0, 0), (2, 25)], 29, copies=False))
     with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as store:
@@ -189,7 +189,8 @@ def test_a_store_reads_on_from_the_disk_where_that_begins(tmp_path: Path) -> Non
 
 
 def test_a_transaction_whose_abort_was_given_up(tmp_path: Path) -> None:
-    """The first leader aborted it, in a segment that goes on behind the disk's begin; the second one committed it."""
+    """The first leader aborted it, in a segment that continues after the local log's start; the second one committed
+    it."""
     tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
     aborted, committed = (11, 13, ControlRecordType.ABORT), (11, 13, ControlRecordType.COMMIT)
     leaders(
@@ -277,8 +278,8 @@ def test_what_was_given_up_does_not_stand_for_a_lost_segment(layout: str, run: R
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 def test_an_abort_that_was_given_up_hides_nothing(layout: str, tmp_path: Path) -> None:
-    """The transaction that the first leader aborted at offset 30 was committed there by the second one, whose disk has
-    what follows the tier."""
+    """The first leader aborted the transaction at offset 30; the second one, whose disk continues the tier, committed
+    it."""
     tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
     first = Leader(7, [(0, 0)], 60, transaction=(15, 30, ControlRecordType.ABORT))
     second = Leader(20, [(0, 0), (1, 29)], 100, copies=False, transaction=(15, 30, ControlRecordType.COMMIT))

@@ -21,7 +21,7 @@ COPIED = 50
 
 
 def exported(run: Run, url: str, target: Path, *options: str) -> tuple[int, list[int], str]:
-    """(exit code, offsets, what was told)."""
+    """(exit code, offsets, the report)."""
     pytest.importorskip("pyarrow")
     result = run("export", url, "orders-0", "--to", str(target), "--skip-damage", "--force", *options)
     lines = target.read_text().splitlines() if target.exists() else []

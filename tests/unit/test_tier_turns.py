@@ -80,7 +80,7 @@ class World:
         return self.pool.submit(do, *given)
 
     def slow_upload(self, monkeypatch: pytest.MonkeyPatch) -> Future[object]:
-        """Begins one, which ends when it may."""
+        """Begins an upload, which ends when it is allowed to."""
         storage = self.store.remote_log_manager.storage
         real = storage.copy_log_segment_data
 
@@ -204,7 +204,7 @@ def test_a_log_that_has_moved_takes_no_place(world: World) -> None:
 
 
 def test_a_log_that_was_deleted_takes_no_place(world: World) -> None:
-    """Its settings were changed by somebody who had it before; topics are tiered that do not say otherwise."""
+    """Another process had changed its settings; topics that do not say otherwise are tiered."""
     world.store.close()
     world.open(config=ON)
     assert world.copy() > 2
@@ -219,7 +219,7 @@ def test_a_log_that_was_deleted_takes_no_place(world: World) -> None:
 
 @pytest.mark.parametrize("change", ["append", "delete_old_segments", "delete_records", "truncate"])
 def test_a_move_that_is_refused_in_its_last_step(world: World, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    """Who changes the partition meanwhile goes on with it."""
+    """A concurrent change of the partition continues with it."""
     world.copy()
     partition, begun = world.partition, list[Future[object]]()
     changes = {
@@ -268,7 +268,7 @@ def test_a_log_that_joins_while_a_deletion_is_noted(world: World, monkeypatch: p
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_deletion_that_ends_while_a_log_joins(world: World, monkeypatch: pytest.MonkeyPatch, begins: bool) -> None:
-    """It begins before the log looks for it, or behind that."""
+    """It begins before the log checks for it, or after that."""
     world.copy()
     assert world.partition.delete_old_segments() > 2
     local = world.log.local_log_start_offset
@@ -307,7 +307,7 @@ def test_a_deletion_that_ends_while_a_log_joins(world: World, monkeypatch: pytes
 
 
 def test_a_deletion_is_gone_on_with_by_two(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second takes nothing that came behind the first."""
+    """The second deletes nothing that came after the first."""
     world.copy()
     manager = world.store.remote_log_manager
     with monkeypatch.context() as patched:

@@ -60,7 +60,7 @@ def test_damage_is_one_line(store: Store, read: Callable[[Any], object], what: s
 
 
 class Stream:
-    """A consumer asks for this."""
+    """A stream whose consumer calls this."""
 
     def __init__(self, batches: Callable[[], Iterator[Any]]) -> None:
         self.reader = pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), batches())

@@ -160,7 +160,7 @@ def test_a_log_cut_at_every_byte(whole: Path, tmp_path: Path) -> None:
     size = len(data) // BATCHES
     damaged = tmp_path / "damaged"
     shutil.copytree(whole, damaged)
-    (damaged / ".kafka_cleanshutdown").unlink()  # with it, or the recovery point, a cut would be damage
+    (damaged / ".kafka_cleanshutdown").unlink()  # with it, or the recovery point, a truncation would be damage
     (damaged / "recovery-point-offset-checkpoint").unlink()
     for end in range(size * 2, len(data)):
         (damaged / "t-0" / LOG).write_bytes(data[:end])
@@ -315,7 +315,7 @@ def test_a_writer_that_the_log_forgot_begins_anew_without_a_finding(tmp_path: Pa
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.writer("w").append_many([b"a", b"b"])
         assert verify(tmp_path, deep=True).ok
-    # Above the log start it is asked for as before.
+    # Above the log start it is requested as before.
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n0\n")
     findings = verify(tmp_path, deep=True).findings
     assert ["sequence 0 after" in finding.what for finding in findings] == [True] * 5

@@ -349,7 +349,7 @@ def test_a_group_needs_a_name(root: Path, clock: ManualClock) -> None:
 
 
 def test_a_directory_of_cursors_is_what_changes(root: Path, tmp_path: Path, clock: ManualClock) -> None:
-    """Beside the store that holds the logs, members there or not; what is not changed is taken along."""
+    """Next to the store that holds the logs, with or without members; unchanged cursors are copied along."""
     own = tmp_path / "own"
     with store_home(root, clock=clock) as home:
         commit(home, "billing", {FIRST: 4, SECOND: 0})
@@ -362,7 +362,7 @@ def test_a_directory_of_cursors_is_what_changes(root: Path, tmp_path: Path, cloc
         carry_out(look, plan)
         look = look_at(root, clock=clock, cursors=own)
         assert places(look.must("billing")) == {FIRST: 6, SECOND: 0}
-        carry_out(look, plan_reset(look, ["billing"], Aim("to-latest"), [FIRST]))  # now it is there
+        carry_out(look, plan_reset(look, ["billing"], Aim("to-latest"), [FIRST]))  # now it exists
         assert places(look_at(root, clock=clock, cursors=own).must("billing")) == {FIRST: END, SECOND: 0}
         assert places(look_at(root, clock=clock).must("billing")) == {FIRST: 4, SECOND: 0}
     look = look_at(root, clock=clock, cursors=own)

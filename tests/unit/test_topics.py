@@ -178,7 +178,7 @@ def test_read_only_ends_before_a_torn_batch(tmp_path: Path) -> None:
         log.append(b"2")
     path = tmp_path / "t-0" / "00000000000000000000.log"
     data = path.read_bytes()
-    path.write_bytes(data + bytes(5000))  # preallocated: all that was flushed is there
+    path.write_bytes(data + bytes(5000))  # preallocated: every flushed record exists
     with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
         assert values(view) == [b"1", b"2"]
     (tmp_path / ".kafka_cleanshutdown").unlink()

@@ -109,7 +109,7 @@ def test_within_another(tmp_path: Path) -> None:
             outer.append(b"o1")
             with log.transaction("inner") as inner:
                 inner.append(b"i")
-            assert values(log) == []  # the inner one is committed, but stands behind the outer's first record
+            assert values(log) == []  # the inner one is committed, but is after the outer's first record
             log.append(b"plain")
             outer.append(b"o2")
         assert values(log) == [b"o1", b"i", b"plain", b"o2"]
@@ -260,7 +260,7 @@ def interrupting(*numbers: int) -> Iterator[list[str]]:
 def end_of_a_block(
     log: kafkalog.Partition, *numbers: int, error: type[Exception] | None = None
 ) -> tuple[object, list[str]]:
-    """One whole block whose end is interrupted; its transaction lives on."""
+    """One whole block whose end is interrupted; its transaction stays open."""
     txn = log.transaction("job")
     called: list[str] = []
     with contextlib.suppress(Interrupted, ZeroDivisionError), contextlib.ExitStack() as stack, txn:
@@ -538,7 +538,7 @@ def test_it_may_be_left_open(tmp_path: Path) -> None:
 
 
 def test_one_of_an_earlier_release_is_aborted(tmp_path: Path) -> None:
-    """No coordinator knew of it: its producer id was made of a name."""
+    """No coordinator knew of it: its producer id came from a name."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         builder = MemoryRecordsBuilder(
             producer_id=1 << 62 | 7, producer_epoch=0, base_sequence=0, is_transactional=True

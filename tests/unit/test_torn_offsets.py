@@ -40,7 +40,7 @@ def kit(tmp_path: Path) -> Kit:
 
 
 def tear(kit: Kit, base: int, number: int, *, lost_bytes: int = 8) -> int:
-    """The first bytes of a batch of a segment are as if they were never written; where it begins."""
+    """Zeros the first bytes of a batch of a segment, as if they were never written; returns its position."""
     path = kit.path(name(base, ".log"))
     data = bytearray(path.read_bytes())
     found, _, _ = native.headers(bytes(data))
@@ -218,7 +218,7 @@ def test_which_rows_do_not_fit(table: np.ndarray, expected: int, limit: int, wro
     assert misfits(table, expected, limit) == wrong
     if expected <= LONG_MAX:
         in_order = native.rows_in_order(table, expected, min(limit, LONG_MAX))
-        assert in_order <= (min(wrong) + 1 if wrong else len(table))  # a jump shows in the row behind it
+        assert in_order <= (min(wrong) + 1 if wrong else len(table))  # a jump shows in the row after it
         assert (in_order == len(table)) == (not wrong)
 
 

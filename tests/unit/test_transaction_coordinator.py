@@ -306,7 +306,7 @@ def test_a_transaction_that_takes_too_long(version: TransactionVersion) -> None:
     assert set(outcomes(store.disk).values()) == {"ABORT"}
     with pytest.raises(ProducerFencedException, match="took too long"):
         store.coordinator.add_partitions(ID, holder, [A])
-    with pytest.raises((ProducerFencedException, InvalidTxnStateException)):  # version 2: his last epoch but one
+    with pytest.raises((ProducerFencedException, InvalidTxnStateException)):  # version 2: the last epoch but one
         store.coordinator.end_transaction(ID, holder, commit=True)
     assert store.coordinator.abort_timed_out() == []
     assert not store.coordinator.abort(ID)
@@ -464,7 +464,7 @@ def test_settings_have_kafkas_defaults() -> None:
 
 
 def test_who_waited_for_an_interrupted_call_sees_what_it_appended() -> None:
-    """A decision was appended, and not noted, while another waited for the id: he finds it."""
+    """A decision was appended, and not noted, while another waited for the id: the waiter finds it."""
     store = Store(Disk())
     holder = begun(store)
     inside = threading.Event()

@@ -183,7 +183,7 @@ def test_taking_over(state: S) -> None:
     assert (fresh.metadata.timeout_ms, fresh.metadata.previous_producer_id) == (9_000, 7)
     again = take(HOLDER)
     assert (again.holder, again.last_producer_epoch) == ((7, 5), 4)
-    asked_again = take(HOLDER._replace(epoch=3))  # who had the epoch before this one did not hear of it
+    asked_again = take(HOLDER._replace(epoch=3))  # the holder of the epoch before this one did not get the answer
     assert (asked_again.holder, asked_again.last_producer_epoch) == ((7, 4), 3)
     for stale in (HOLDER._replace(epoch=2), HOLDER._replace(producer_id=6), HOLDER._replace(epoch=9)):
         with pytest.raises(ProducerFencedException):
@@ -238,7 +238,7 @@ def test_exhausted_epochs_hand_out_another_producer_id(commit: bool) -> None:
     complete = transitions.complete(prepared, NOW)
     assert (complete.holder, complete.metadata.previous_producer_id) == ((99, 0), 7)
     assert complete.metadata.next_producer_id == -1
-    assert end(complete, last, commit=commit) is None  # he did not hear of it
+    assert end(complete, last, commit=commit) is None  # the holder did not get the answer
     with pytest.raises(InvalidTxnStateException):
         end(complete, last, commit=not commit)
     with pytest.raises(InvalidPidMappingException):
@@ -252,7 +252,7 @@ def test_exhausted_epochs_of_who_takes_over() -> None:
     assert (taken.holder, taken.metadata.previous_producer_id, taken.last_producer_epoch) == ((99, 0), 7, -1)
     mine = transitions.init_producer_id(before, 1, last, NOW, new_id)
     assert (mine.holder, mine.last_producer_epoch) == ((99, 0), EPOCH_EXHAUSTED)
-    assert transitions.init_producer_id(mine, 1, last, NOW, never).holder == (99, 0)  # again: it is his
+    assert transitions.init_producer_id(mine, 1, last, NOW, never).holder == (99, 0)  # again: it belongs to this holder
     fenced = transitions.fenced(known(S.ONGOING, epoch=SHORT_MAX), NOW, version=TV_2, new_producer_id=new_id)
     assert (fenced.metadata.producer_epoch, fenced.metadata.next_producer_id) == (SHORT_MAX, 99)
 

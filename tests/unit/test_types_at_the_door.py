@@ -464,7 +464,7 @@ class LyingTuple(tuple):  # type: ignore[type-arg]
 
 
 def test_columns_are_what_they_were_at_the_call(log: kafkalog.Partition) -> None:
-    """Another thread may change a list; so may a number that is asked for its value."""
+    """Another thread may change a list; so may a number while its value is read."""
     before = log.end_offset
     columns: dict[str, list[Any]] = {"values": [b"v"] * 3, "keys": [b"k"] * 3, "headers": [[("h", b"")]] * 3}
 

@@ -94,7 +94,7 @@ def test_a_backup_with_a_base_takes_less(shop: Path, tmp_path: Path, monkeypatch
 def test_what_is_preallocated_takes_no_room(
     shop: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that is open, or crashed, has indexes of 10 MiB, which are holes."""
+    """An open or crashed store has indexes of 10 MiB, which are holes."""
     monkeypatch.setattr("kafkalog.toolbox.space.free_bytes", lambda path: 10 << 10)
     for index in [*shop.glob("orders-*/*.index"), *shop.glob("orders-*/*.timeindex")]:
         os.truncate(index, 10 << 20)
@@ -148,7 +148,7 @@ def files_in(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("what", ["source", "base", "backup", "salvaged"])
 def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: str, inside: bool) -> None:
-    """TARGET.kafkalog-partial is removed first: it must be none of the folders that are read."""
+    """TARGET.kafkalog-partial is removed first: it must not be a directory that is read."""
     there = tmp_path / "new.kafkalog-partial"
     place = there / "it" if inside else there
     place.parent.mkdir(exist_ok=True)

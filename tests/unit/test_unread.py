@@ -37,7 +37,7 @@ SECOND = "00000000000000000020.log"
 
 
 def disk_with_bad_blocks(suffix: str, *blocks: int) -> Files:
-    """The real disk, which cannot give some blocks of the files that end so."""
+    """The real disk, with unreadable blocks in the files that end so."""
 
     class BadFile(OsFile):
         __slots__ = ()
@@ -83,7 +83,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def nested() -> KafkaStorageException:
-    """As an engine that was told of an error by another part of it."""
+    """As an engine that got an error from another part of it."""
     inner = OSError(errno.EIO, "Input/output error", "/logs/t-0/x")
     told = KafkaStorageException.because_of(KafkaStorageException.because_of(inner, "cannot read"), "cannot open")
     told.path, told.__cause__ = None, inner
@@ -156,7 +156,7 @@ def test_what_is_readable_behind_many_bad_blocks_is_read(tmp_path: Path, monkeyp
     inner = disk_with_bad_blocks("a.log", *range(16), 40).open(str(tmp_path / "a.log"), writable=False)
     with FileAroundBadBlocks(inner) as file:
         found = file.pread(len(data), 0)
-        # Stretches of two, four, eight and sixteen blocks, and of two again behind what can be read.
+        # Stretches of two, four, eight and sixteen blocks, and of two again after the readable part.
         behind = 18 * BLOCK_BYTES
         assert file.bad_ranges() == [(0, behind), (40 * BLOCK_BYTES, 42 * BLOCK_BYTES)]
         assert found[behind : 40 * BLOCK_BYTES] == data[behind : 40 * BLOCK_BYTES]
@@ -207,7 +207,7 @@ def folders(root: Path) -> dict[TopicPartition, str]:
 
 
 def values(root: Path) -> dict[int, list[int]]:
-    """The offsets that can be read of each partition that is there."""
+    """The readable offsets of each existing partition."""
     found = {}
     for path in sorted(root.glob("orders-*")):
         with kafkalog.open_log(root, path.name, read_only=True) as log:

@@ -112,7 +112,7 @@ def test_recover_names_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def refuse_listing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """`os.listdir` and the native listing do not get into a folder."""
+    """`os.listdir` and the native listing cannot enter a directory."""
     listdir, native = os.listdir, usage_module.walk.__globals__["folder"]
 
     def refused(path: str) -> list[str]:

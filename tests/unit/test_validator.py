@@ -161,7 +161,7 @@ def test_any_buffer_will_do(codec: int) -> None:
                 result = validate(shape, codec, target)
                 expected = validate(data, codec, target)
                 assert b"".join(result.buffers) == b"".join(expected.buffers)
-                del result  # lets go of the map
+                del result  # releases the map
 
 
 @pytest.mark.parametrize("source", range(5))

@@ -86,7 +86,7 @@ def test_a_file_that_is_being_written_while_verify_looks_is_no_damage(tmp_path: 
             if len(looks) > 1:
                 mend()
         elif looks and doing == "open" and at == str(path.with_suffix(".log")):
-            os.utime(path, (0, path.stat().st_mtime + 1))  # somebody is at it
+            os.utime(path, (0, path.stat().st_mtime + 1))  # another process is writing
 
     assert verify(tmp_path, deep=True, files=_Writing(before)).findings == []
     assert len(looks) > 1

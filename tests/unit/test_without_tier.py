@@ -34,7 +34,8 @@ REFUSED = "a remote tier, which is not open"
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[Path, Path]:
-    """(a store's directory, its tier): the disk has let go of what was copied, and nothing says that it was."""
+    """(a store's directory, its tier): the copied segments are deleted from the disk, and nothing says that they were
+    copied."""
     store, tier = tmp_path / "store", tmp_path / "tier"
     tiered(store, tier, settings={"local.retention.bytes": "3000"})
     with kafkalog.open(store, remote=tier, maintenance=False) as opened:
@@ -138,15 +139,15 @@ def test_a_log_whose_settings_say_so_is_moved(places: tuple[Path, Path], tmp_pat
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
-        ("retain {}/orders-0 -X retention.bytes=1 -X remote.storage.enable=false --yes", 0, "is skipped: tiered"),
-        ("retain {} --target-free 100TiB --yes", 1, "orders-0 is skipped: tiered"),
+        ("retain {}/orders-0 -X retention.bytes=1 -X remote.storage.enable=false --yes", 0, "is skipped: it is tiered"),
+        ("retain {} --target-free 100TiB --yes", 1, "orders-0 is skipped: it is tiered"),
         ("delete-records {}/orders-0 --before 85 --yes", 2, "orders-0 is tiered"),
         (
             "checkpoint set {}/log-start-offset-checkpoint orders-0 85 --yes",
             2,
             "the tier deletes there too",
         ),
-        ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "some of it was copied to a remote tier"),
+        ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "a part of it was copied to a remote tier"),
     ],
 )
 def test_commands_leave_it_alone(places: tuple[Path, Path], run: Run, line: str, code: int, said: str) -> None:

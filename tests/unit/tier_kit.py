@@ -33,8 +33,10 @@ def tiered(
     topic: str = "orders",
     settings: dict[str, str] | None = None,
 ) -> int:
-    """A store of one topic with one partition of `RECORDS` records, whose closed segments were copied, and are still on
-    the disk; two more segments came since.  How many segments were copied."""
+    """A store of one topic with one partition of `RECORDS` records.
+
+    Its closed segments were copied, and are still on the disk; two more segments followed.  How many segments were
+    copied."""
     with kafkalog.open(root, remote=tier, maintenance=False) as store:
         orders = store.create_topic(topic, 1, config={**SETTINGS, **(settings or {})})
         for number in range(RECORDS):
@@ -46,7 +48,7 @@ def tiered(
 
 
 def die(store: kafkalog.Store) -> None:
-    """As a crash: lets go of everything, writes nothing."""
+    """As a crash: closes everything, writes nothing."""
     store._home.abandon()  # type: ignore[union-attr]
 
 

@@ -251,7 +251,7 @@ def check_taken_over(log_dirs: Iterable[str], files: Files, *, take_over: bool) 
     for directory in log_dirs:
         if not take_over and is_of_cluster(directory, files):
             raise IllegalArgumentException(
-                f"found the directory of a Kafka broker ({names.META_PROPERTIES_FILE}), expected another",
+                f"found the directory of a Kafka broker ({names.META_PROPERTIES_FILE}), expected that of a store",
                 path=directory,
                 hint="read_only=True reads it as it is, and so do `kafkalog topics`, `cat`, `export`, "
                 "`verify` and `explain`; take_over=True (--take-over; Spark's option takeOver) writes to it in the "

@@ -1,7 +1,7 @@
-"""Spark's own Kafka connector beside ours: its jars, and a session that has both.
+"""Spark's Kafka connector next to kafkalog's: its jars, and a session that has both.
 
-The jars come from this folder's pom (Maven once, then a file in the conformance driver's target folder).  The connector
-is made for one version of Spark: `make spark-connector` has an environment of its own with that PySpark.
+The jars come from the pom in this directory (Maven once, then a file in the conformance driver's target directory).
+The connector is built for one version of Spark: `make spark-connector` has a separate environment with that PySpark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Delta's jars for the recipe of docs/how-to/spark-lake.md that needs them: by Maven, once, from this folder's pom.
+"""Delta's jars for the recipe of docs/how-to/spark-lake.md that needs them: by Maven, once, from the pom in this
+directory.
 
 python -m tests.spark.lake JARS PLACE        runs that recipe in PLACE, twice, in a session of its own
 """
@@ -14,7 +15,7 @@ import pytest
 from tests.conformance import kafka_jars
 
 POM = Path(__file__).parent / "pom.xml"
-PYSPARK_VERSIONS = ("4.2.",)  # that the jars are made for
+PYSPARK_VERSIONS = ("4.2.",)  # the versions for which the jars are built
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "spark-lake.md"
 
 

@@ -1,4 +1,4 @@
-"""The stream into Delta, in a process of its own: its jars must be there when the JVM starts."""
+"""The stream into Delta, in a separate process: its jars must exist when the JVM starts."""
 
 from __future__ import annotations
 
