@@ -716,7 +716,7 @@ class RecordDeserializationException(BadBytesError):
 class CorruptIndexException(BadBytesError):
     """An index file cannot belong to its segment.
 
-    Delete it: kafkalog rebuilds it from the log.
+    Run `kafkalog reindex`, which rebuilds it from the log.
     """
 
 

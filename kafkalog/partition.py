@@ -241,8 +241,8 @@ class Partition(Closing, ClosingAsync, Readable):
     def offset_for_time(self, timestamp_ms: Moment) -> int | None:
         """Returns the first offset whose record has a timestamp at or after `timestamp_ms`.
 
-        A negative time is before all records.  Kafka's special timestamps (-1, -2 ...) are accepted by
-        `engine.fetch_offset_by_timestamp` alone.
+        A negative time is before all records: the result is the log's start, or None if the log is empty.  Kafka's
+        special timestamps (-1, -2 ...) are accepted by `engine.fetch_offset_by_timestamp` alone.
 
         Args:
             timestamp_ms: Milliseconds since 1970, a datetime with a time zone, or ISO 8601 text.
@@ -713,10 +713,10 @@ class Partition(Closing, ClosingAsync, Readable):
     ) -> CompactionStats:
         """Compacts the log now, in this thread: keeps the last record of each key, as Kafka's cleaner does.
 
-        Three things are not compacted: the active segment, records that belong to no finished transaction yet, and
-        records that are younger than `min.compaction.lag.ms`.  `min.cleanable.dirty.ratio` is ignored.  A tombstone is
-        kept for `delete.retention.ms` after the first pass that kept it.  Records without a key are removed.  Offsets
-        do not change.
+        Three things are not compacted: the active segment, records from the start of the oldest open transaction on,
+        and records that are younger than `min.compaction.lag.ms`.  `min.cleanable.dirty.ratio` is ignored.  A tombstone
+        is kept for `delete.retention.ms` after the first pass that kept it.  Records without a key are removed.
+        Offsets do not change.
 
         Appends and reads continue in the meantime.  If another thread calls `truncate`, `delete_old_segments` or
         `close`, compaction stops; after the first two it continues.  The directory's `cleaner-offset-checkpoint`

@@ -748,9 +748,10 @@ def open_store(
     offsets before them, or if the checkpoints say that the log continued there.
 
     Args:
-        log_dirs: A directory or several.  A directory with other files is refused.  In a log directory, a subdirectory
-            that is named like a partition but has none of a partition's files is skipped with a warning and never
-            changed. With `read_only=True` it may be a remote tier, by address or directory, which is read alone.
+        log_dirs: A directory or several.  A directory that has other files and nothing of a log directory is refused.
+            In a log directory, a subdirectory that is named like a partition but has none of a partition's files is
+            skipped with a warning and never changed.  With `read_only=True` it may be a remote tier, by address or
+            directory, which is read alone.
         read_only: Take no lock and write nothing; this works while a broker or another process writes.
         durability: With "os" the operating system decides when to flush, as in Kafka.  With "fsync" each append, commit
             and transaction is on the disk before the call returns.

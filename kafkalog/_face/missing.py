@@ -55,7 +55,7 @@ class Missing(NamedTuple):
         """Returns an IllegalStateException with the text; `hint` is added to what to do."""
         return IllegalStateException(
             f"Some data may have been lost. {self.text}",
-            hint=f"name every directory of the store, restore these ones, or name the partitions to read; {hint}",
+            hint=f"name every directory of the store, restore the missing ones, or name the partitions to read; {hint}",
         )
 
 

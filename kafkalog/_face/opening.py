@@ -75,8 +75,8 @@ def open_log(
     next open recovers the log.
 
     Args:
-        log_dir: The log directory.  A directory that is missing or empty becomes a log directory; a directory with
-            other files is refused.
+        log_dir: The log directory.  A directory that is missing or empty becomes a log directory; one that has other
+            files and nothing of a log directory is refused.
         topic_partition: The partition, such as "orders-0" or a TopicPartition.
         config: Kafka's topic settings as text, such as `{"segment.bytes": "1048576"}`; tests may also use
             `internal.segment.bytes`, which may be smaller.  They override the settings stored for the topic.  The

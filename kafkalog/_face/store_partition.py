@@ -273,7 +273,10 @@ def no_folder_error(partition: TopicPartition, place: str) -> KafkaStorageExcept
     not given."""
     hint = "open the store with all directories that it was written with"
     if partition.topic in INTERNAL_TOPICS:
-        hint += f"; if the partition's directory is lost forever, create an empty directory {partition} in one of them"
+        hint += (
+            f"; if the partition's directory is lost forever, create an empty directory {partition} in one of them: "
+            "the partition then starts empty"
+        )
     else:
         hint += f"; if its records are lost forever, delete the topic with store.delete_topic({partition.topic!r})"
     return KafkaStorageException(f"{partition} has no directory in {place}", hint=hint)

@@ -150,7 +150,7 @@ def _append(log: Partition, records: list[Row]) -> None:
 def _tell_appended(first: int, end: int) -> None:
     """Says after an error how many records were appended, so that the caller knows where to continue."""
     if end > first:
-        note(f"kafkalog: before it were appended: {_appended(first, end)}")
+        note(f"kafkalog: appended before it: {_appended(first, end)}")
     else:
         note("kafkalog: nothing was appended")
 

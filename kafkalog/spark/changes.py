@@ -48,7 +48,8 @@ def check_options(given: Mapping[str, str], *, latest: bool, streaming: bool) ->
     if streaming:
         raise IllegalArgumentException(
             "option changes is not valid in streaming queries: the change of a key is known only at the end of a range",
-            hint="read the stream without changes, which returns every record; or run batches",
+            hint="read the stream without changes, which returns every record; or run batches, each from where the "
+            "last one ended",
         )
     if latest:
         raise IllegalArgumentException(

@@ -226,7 +226,9 @@ def _checked(place: Place) -> RemoteStorage:
         raise
     except RemoteStorageException as error:
         if error.hint is not None and error.hint.startswith("give credentials"):
-            error.hint += " (remote.option.key ...), or spark.hadoop.fs.s3a.* and call source.register(spark)"
+            error.hint += (
+                " (remote.option.key ...), or set spark.hadoop.fs.s3a.* and call kafkalog.spark.source.register(spark)"
+            )
         raise
 
 

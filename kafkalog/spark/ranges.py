@@ -71,7 +71,7 @@ class OffsetRange:
     pieces: tuple[Piece, ...] = ()
     aborted: tuple[AbortedTxn, ...] = field(default=())
     history: Epochs = ()  # the partition's leader epochs, if segments were only listed
-    changes_from: int | None = None  # option changes: the first offset of the range; before it are the old values
+    changes_from: int | None = None  # option changes: the first offset of the changes; before it are the old values
     is_whole: bool = True  # the last record of each key before changes_from still exists
 
     @property

@@ -70,7 +70,7 @@ def load_schemas(
     if wanted == [] or subjects == []:
         name = "ids" if wanted == [] else "subject"
         raise IllegalArgumentException(
-            f"{name}: found none, expected at least one", hint="leave {name} out to load all"
+            f"{name}: found none, expected at least one", hint=f"leave {name} out to load all"
         )
     if isinstance(schemas, str) and _ADDRESS.match(schemas):
         return _of_registry(Registry(schemas, options or {}), kind, wanted, subjects)

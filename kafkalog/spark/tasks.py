@@ -245,7 +245,7 @@ class RangeSource(Source):
         look_again(self.work.log_dir)
         if self._plans > PLANS_MAX:
             raise KafkaStorageException(
-                f"{self.topic_partition}: its files were replaced {PLANS_MAX} times while a task read them",
+                f"{self.topic_partition}: its files disappeared {PLANS_MAX} times while a task read them",
                 path=self.work.log_dir,
                 hint="check whether another process moves or deletes the directory",
             )
@@ -458,7 +458,7 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
 
 
 def _changes(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
-    """Yields the change of each key after `changes_from`; after damage before it, no old value is known."""
+    """Yields the change of each key from `changes_from` on; after damage before it, no old value is known."""
     from kafkalog._face import arrow
     from kafkalog._face.changes import Changes, scratch_folder
 

@@ -106,7 +106,7 @@ from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 __all__ = ["BackupReport", "backup"]
 
 LOOKS_MAX = 20  # reads of the topics' settings and the partitions, until nothing changes in between
-STATE_LOOKS_MAX = 1000  # partitions of __transaction_state may be created in between; Kafka's default is 50
+STATE_LOOKS_MAX = 1000  # the same for partitions of __transaction_state, of which Kafka's default is 50
 NOBODY = TopicPartition("", -1)  # no partition has this name
 GONE = "{} was deleted or moved before it was copied"
 KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint")

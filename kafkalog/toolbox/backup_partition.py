@@ -368,7 +368,7 @@ class PartitionCopy:
             digest.finish(taken.size)
             if taken.crc32c not in (-1, digest.crc32c):
                 report.add(path, 0, 0, "the base's file now reads as different bytes: is its disk failing?")
-                self._placing.report.notes.append(f"{self._base_folder}/{name}does not match its manifest")
+                self._placing.report.notes.append(f"{self._base_folder}/{name} does not match its manifest")
             self._taken[name] = taken._replace(crc32c=digest.crc32c)
             is_sound = len(report.findings) == before[2]
             if not is_sound:

@@ -98,7 +98,6 @@ def _unlink(folder: str, segment: SegmentFacts, files: Files) -> None:
     snapshot = names.producer_snapshot_file(folder, segment.base_offset)
     # If the offset index of a log is missing, an open rebuilds all its indexes, from that snapshot on; an index without
     # its log would be damage.
-    # is damage.
     for step in ([offset_index], others, [log], [snapshot]):
         for path in filter(files.exists, step):
             files.unlink(path)

@@ -377,7 +377,7 @@ def test_append_refuses_a_line(run: Any, log_dir: str, line: str, what: str) -> 
     result = run("append", log_dir, "t-0", "--json", stdin=good + line.encode("latin-1") + b'\n{"payload":"never"}\n')
     assert result.code == 2
     told, refused = result.err.splitlines()
-    assert told == "kafkalog: before it were appended: 2 records at offsets 12 to 13"
+    assert told == "kafkalog: appended before it: 2 records at offsets 12 to 13"
     assert refused.startswith("kafkalog: line 4 of stdin: ")
     assert run("cat", log_dir, "t-0").out == before + "first\n\n"
 
@@ -432,7 +432,7 @@ def test_append_tells_what_was_appended_before_any_error(run: Any, log_dir: str)
     lines = b"short\n" * 10_001 + b"x" * 2_000_000 + b"\n"
     result = run("append", log_dir, "t-0", stdin=lines)
     assert result.code == 2
-    assert "before it were appended: 10001 records at offsets 12 to 10012" in result.err
+    assert "appended before it: 10001 records at offsets 12 to 10012" in result.err
     assert "-X max.message.bytes=" in result.err
 
 

@@ -81,7 +81,7 @@ cdef enum:
     TRANSACTIONAL_FLAG = 0x10
     CONTROL_FLAG = 0x20
     DELETE_HORIZON_FLAG = 0x40
-    # Under CODEC_MASK; kafkalog.engine.format.codecs has the other codecs.
+    # Under CODEC_MASK; kafkalog.engine.format.codecs lists what else a new codec needs.
     LZ4_CODEC = 3
     ZSTD_CODEC = 4
     LAST_CODEC = 4

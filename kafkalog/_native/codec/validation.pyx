@@ -551,8 +551,8 @@ cdef class OrdinaryRules:
 
         Returns None for anything else: the slower checks find the reason and word the error. The checked bytes are the
         ones that `place` returns: a small batch is copied first (one buffer is written faster than two); a large one
-        must be `bytes`, which cannot change. The checks of an EncodedBatch are known to succeed. `of_client` False: the
-        batch is a coordinator's and may be a marker.
+        must be `bytes`, which cannot change. The records of an EncodedBatch are not read if its facts already show that
+        the checks succeed. `of_client` False: the batch is a coordinator's and may be a marker.
         """
         cdef Py_buffer view
         cdef OrdinaryBatch found

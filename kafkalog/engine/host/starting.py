@@ -279,7 +279,8 @@ class Start:
         if is_current and flushed > max(log.log_end_offset, log.log_start_offset):
             # As in Kafka, it continues.  Later records get offsets that others had, which readers may remember.
             log.context.logger.warning(
-                "%s.  These offsets are assigned again; to keep the old records, close the store and restore them",
+                "%s.  Offsets from there on are assigned again; to keep the old records, close the store and put the "
+                "missing files back",
                 lost_end(flushed, log.log_end_offset),
             )
         try:

@@ -512,7 +512,7 @@ class LocalLog(LogEnd):
     def collect_aborted_transactions(
         self, log_start_offset: int, base_offset: int, upper_bound_offset: int
     ) -> list[AbortedTxn]:
-        """Returns aborted transactions in [log start, upper bound), from the segment that holds `base_offset` on."""
+        """Returns aborted transactions that overlap [log start, upper bound), from the segment of `base_offset` on."""
 
         def collect() -> list[AbortedTxn]:
             segment = self.segments.floor_segment(base_offset)

@@ -18,7 +18,7 @@ def delete_old_segments(log: PartitionState) -> int:
     """Applies the topic's cleanup.policy. Returns how many segments were chosen."""
     if log.lacks_remote_tier:  # it is unknown what was copied; a moved log start deletes in the tier too
         if not log.remote_log_enabled:  # otherwise opening has logged it
-            log.context.logger.warning("no segment is deleted: the log was copied to a remote tier, which is not open")
+            log.context.logger.warning("no segment is deleted: a part was copied to a remote tier, which is not open")
         return 0
     try:
         _keep_what_follows(log)

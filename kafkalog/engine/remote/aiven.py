@@ -5,11 +5,11 @@ encrypted.
                                                          ....indexes        all indexes, concatenated
                                                          ....rsm-manifest   JSON: all positions, and the data key
 
-A chunk is a fixed number of bytes of the log (the last chunk holds the rest).  Each chunk is compressed by zstd alone
-and then encrypted, so reading a range needs only the chunks that it touches.  Indexes are encrypted but never
-compressed; an index of no bytes does not exist.  The manifest is uploaded last and deleted first: a segment that has
-its manifest and its log is whole.  The manifest's chunk index has either one size for all chunks but the last ("fixed")
-or all sizes, packed ("variable": `encode_sizes`).
+A chunk is a fixed number of bytes of the log (the last chunk holds the rest).  Each chunk is compressed separately
+with zstd and then encrypted, so reading a range needs only the chunks that it touches.  Indexes are encrypted but
+never compressed; an index of no bytes does not exist.  The manifest is uploaded last and deleted first: a segment that
+has its manifest and its log is whole.  The manifest's chunk index has either one size for all chunks but the last
+("fixed") or all sizes, packed ("variable": `encode_sizes`).
 
 Custom metadata may hold the key and the prefix of the objects, if the plugin is configured to write it.  The facts come
 from the plugin's classes SegmentManifestV1, ChunkSizesBinaryCodec and SegmentCustomMetadataField (version 1 of the

@@ -68,8 +68,8 @@ _INDEXES = {
 
 
 _BY_NAMES = (
-    ", by their names: another leader's segment that begins before them may; with the directory of the metadata "
-    "it is read"
+    ", by the segments' names: a segment of another leader that begins before them may have them; to read that one, "
+    "open the log directory that has the metadata together with the tier"
 )
 _log = Lines("kafkalog.remote")
 

@@ -171,7 +171,7 @@ def run(
     except Exception:
         raise UnsupportedOperationException(
             "jobs need a classic session, found one of Spark Connect",
-            hint="run the job where the cluster's driver runs, or run `kafkalog spark ... --master`",
+            hint="run the job where the cluster's driver runs, or run `kafkalog spark ... --master` with spark-submit",
         ) from None
     if not tasks:
         return []
