@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from kafkalog._limits import LONG_MIN
-from kafkalog.engine.files import local_path
+from kafkalog.engine.files import OsFiles, local_path
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.remote import is_address
+from kafkalog.remote import is_address, is_tier
 from kafkalog.spark.changes import check_options
 from kafkalog.spark.java_patterns import BLANKS, java_pattern
 from kafkalog.spark.json_values import checked_ddl
@@ -239,19 +240,23 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
             )
         listed = array_of_paths(text, "paths")
     if not listed and given.get("remote", "").strip():
-        return (_path(given["remote"], "option remote"),)  # only the tier
+        return (_path(given["remote"], "option remote", given),)  # only the tier
     if not listed:
         raise IllegalArgumentException(
             "option path is missing",
             hint="expected the log directory, as .load(dir), .load([dir, dir]) or .option('path', 'dir,dir')",
         )
-    return tuple(_path(part, "option path") for part in listed)
+    return tuple(_path(part, "option path", given) for part in listed)
 
 
-def _path(part: str, what: str) -> str:
-    """Returns an address without a slash at its end, or a local path."""
+def _path(part: str, what: str, given: Mapping[str, str]) -> str:
+    """Returns an address without a slash at its end, or a local path; the path of a tier is absolute, as its files'."""
     part = part.strip().replace("s3a://", "s3://", 1)
-    return part.rstrip("/") if is_address(part) else local_path(part, what=what)
+    if is_address(part):
+        return part.rstrip("/")
+    path = local_path(part, what=what)
+    absolute = os.path.abspath(path)
+    return absolute if absolute != path and is_tier(absolute, given.get("remote.prefix", ""), OsFiles()) else path
 
 
 def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
@@ -352,7 +357,8 @@ def _strategy(
         raise IllegalArgumentException(
             "One of the following options must be specified for the kafkalog source: "
             "subscribe, subscribePattern, assign.",
-            hint="such as .option('subscribe', 'orders')",
+            hint=("option topic is for writes; for a read write " if "topic" in given else "such as ")
+            + ".option('subscribe', 'orders')",
         )
     if len(found) > 1:
         raise IllegalArgumentException(

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.remote import RemoteStorage
 from kafkalog.spark.jobs.probe import Asked, look, sample
 from tests.sampling import LONG
+from tests.unit.tier_kit import tiered
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -48,6 +50,31 @@ def test_a_directory_that_is_not_there(spark: Any, log_dir: Path, tmp_path: Path
     assert {each.check for each in failed} == {str(tmp_path / "none")}
     assert len({each.place for each in failed}) == 2
     assert all("readable for uid" in each.advice for each in failed)
+
+
+def test_a_place_without_partitions(spark: Any, tmp_path: Path) -> None:
+    from kafkalog.spark.jobs.doctor import examined
+
+    (tmp_path / "empty").mkdir()
+    checks = examined(spark, tmp_path / "empty")
+    failed = [each for each in checks if not each.ok]
+    assert {each.check for each in failed} == {str(tmp_path / "empty")}
+    assert {each.found for each in failed} == {"0 partitions"}
+    assert len(failed) == 2
+    assert all("the directory that has the partitions" in each.advice for each in failed)
+    assert [each for each in checks if "the same" in each.found] == []
+
+
+def test_the_directory_of_a_tier(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kafkalog.spark.jobs.doctor import examined
+
+    pytest.importorskip("fsspec")
+    tiered(tmp_path / "store", RemoteStorage(tmp_path / "tier"))
+    monkeypatch.chdir(tmp_path)
+    for given in ("tier", f"{tmp_path}/tier/", tmp_path / "tier"):
+        checks = examined(spark, given)
+        assert [each for each in checks if not each.ok] == []
+        assert [each.found for each in checks if each.check == str(tmp_path / "tier")] == ["1 partition"] * 2
 
 
 def test_names_that_are_no_text_and_many_paths(spark: Any, log_dir: Path, tmp_path: Path) -> None:

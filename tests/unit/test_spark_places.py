@@ -61,6 +61,17 @@ def test_a_tier_is_a_path_a_url_or_the_remote_alone(shop: Path) -> None:
     assert offsets(parsed(path=shop / "logs", remote=tier)) == (0, RECORDS)
 
 
+def test_a_relative_directory_is_a_tier(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = offsets(parsed(path=shop / "tier"))
+    monkeypatch.chdir(shop)
+    ways = [{"path": "tier"}, {"path": "./tier/"}, {"path": f"{shop}/tier/"}, {"remote": "tier"}, {"remote": "tier/"}]
+    for given in [*ways, {"path": "tier", "remote": "tier"}]:
+        assert offsets(parsed(**given)) == expected
+    for given in ({"path": "logs", "remote": "tier"}, {"path": "logs/", "remote": "tier/"}):
+        assert offsets(parsed(**given)) == (0, RECORDS)
+    assert parsed(path="logs", remote="tier").paths == ("logs",)
+
+
 @pytest.mark.parametrize("path", ["s3://bucket/x", "tier"])
 def test_path_and_remote_that_are_swapped_are_told(shop: Path, path: str) -> None:
     path = path if "://" in path else str(shop / path)

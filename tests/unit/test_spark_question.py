@@ -140,6 +140,12 @@ def test_what_is_left_out_asks_nothing() -> None:
     assert Question().selection().match is None
 
 
+def test_the_topic_of_a_read_is_named_by_subscribe() -> None:
+    with pytest.raises(IllegalArgumentException, match="option topic is for writes") as caught:
+        parse_options({"path": "/a", "topic": "orders"})
+    assert ".option('subscribe', 'orders')" in str(caught.value)
+
+
 def test_other_unknown_options_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     given = {"path": "/logs", "subscribe": "t", "maxOffsetPerTrigger": "5", "foo": "1", "kafka.keys": "x"}
     assert parse_options(given).question == Question()

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kafkalog.engine.files import OS_FILES, local_path
+from kafkalog.engine.files import OS_FILES, OsFiles, local_path
 from kafkalog.engine.format import names
 from kafkalog.errors import KafkalogError, UnsupportedOperationException
-from kafkalog.remote import is_address
+from kafkalog.remote import is_address, is_tier
 from kafkalog.spark.jobs import probe
 from kafkalog.spark.jobs.run import EXECUTOR_HINT, Dirs, _given, frame
 from kafkalog.spark.places import held, places_of
@@ -30,7 +30,11 @@ ROUNDS = 5
 WAIT_S = 0.3
 SKEW_S = 1.0
 FREE_BYTES = 1 << 30
-SAME_FILES = "mount the same directory at the same path on every host (docs/how-to/spark-cluster.md)"
+SAME_FILES = 'mount the same directory at the same path on every host (the page "Run on a cluster" says how)'
+EMPTY = (
+    "give the directory that has the partitions (such as orders-0), or the directory or address of a tier; for a place "
+    "that is still empty, write a record first"
+)
 
 
 class Check(NamedTuple):
@@ -49,7 +53,7 @@ def doctor(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, write
 
     Args:
         spark: The session.  It must be a classic session, not one of Spark Connect.
-        log_dirs: The path of a log directory, or a list of them; also buckets (`s3://bucket/prefix`).
+        log_dirs: The path of a log directory, or a list of them; also tiers (a directory, or `s3://bucket/prefix`).
         staging: The directory in which a write stages its files; its free room is reported.  Default: the first of
             `log_dirs`.
         writes: Whether each executor also creates an empty file in `staging`, which the driver finds and removes.
@@ -79,14 +83,15 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
             hint="run it where the cluster's driver runs",
         ) from None
     given = [os.fspath(each) if not hasattr(each, "url") else each.url for each in _given(log_dirs)]
-    paths = tuple(os.path.realpath(local_path(each, what="log_dirs")) for each in given if not is_address(each))
-    addresses = tuple(each.rstrip("/").replace("s3a://", "s3://", 1) for each in given if is_address(each))
+    tiers = {each: _tier(each) for each in given}
+    paths = tuple(os.path.realpath(local_path(each, what="log_dirs")) for each in given if tiers[each] is None)
+    addresses = tuple(each for each in tiers.values() if each is not None)
     checks: list[Check] = []
     places: tuple[Any, ...] = ()
     if addresses:
         try:
             _, places = places_of(spark, [each for each in _given(log_dirs) if not isinstance(each, str | os.PathLike)
-                                          or is_address(os.fspath(each))], None)  # fmt: skip
+                                          or tiers[os.fspath(each)] is not None], None)  # fmt: skip
         except KafkalogError as error:
             checks.append(Check("driver", "remote tier", False, str(error), "correct what the message names"))
             addresses = ()
@@ -111,6 +116,14 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
             place = f"{each['host']}/{each['executor']}"
             checks += _judged(place, each, mine, gone)
     return [_printable(each._replace(advice="" if each.ok else each.advice)) for each in checks]
+
+
+def _tier(given: str) -> str | None:
+    """Returns the address of a tier, or the absolute path of one in a local directory; None for a log directory."""
+    if is_address(given):
+        return given.rstrip("/").replace("s3a://", "s3://", 1)
+    path = os.path.abspath(local_path(given, what="log_dirs"))
+    return path if is_tier(path, files=OsFiles()) else None
 
 
 def _printable(check: Check) -> Check:
@@ -234,6 +247,9 @@ def _judged(
     for address, listed in seen["addresses"].items():
         expected = mine["addresses"][address].get("names")
         ok = listed.get("names") is not None and listed["names"] == expected
+        if ok and not listed["names"]:
+            yield Check(place, address, False, "0 partitions", EMPTY)
+            continue
         yield Check(
             place, address, ok, listed.get("why") or counted(len(listed['names']), 'partition'),
             "executors use the same options and credentials as the driver: check that the object store is reachable "
@@ -259,13 +275,14 @@ def _judged_folder(
     found = counted(len(folder["names"]), "partition")
     found += f", not {', '.join(missing[:5])}" if missing else ""
     found += f", also {', '.join(more[:5])}" if more else ""
-    yield Check(place, path, not missing and not more, found, SAME_FILES)
+    is_empty = not folder["names"] and not expected
+    yield Check(place, path, not (missing or more or is_empty), found, EMPTY if is_empty else SAME_FILES)
     if folder["closed"]:
         yield Check(
             place, f"{path}: permissions", False, f"uid {seen['uid']} may not read {', '.join(folder['closed'][:5])}",
             f"let uid {seen['uid']} read it, or run the executors as its owner",
         )  # fmt: skip
-    if seen is mine:
+    if seen is mine or is_empty:
         return
     mine_of = {each.path: each for each in mine["samples"]}
     compared = [each for each in seen["samples"] if each.path.startswith(f"{path}/") and each.path not in gone]
