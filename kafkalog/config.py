@@ -379,8 +379,8 @@ TOPIC_KEYS: dict[str, ConfigKey] = {
              "An fsync follows after this many records. By default the operating system decides when to write.",
              "log.flush.interval.messages"),
         _key("flush.ms", "LONG", LONG_MAX, _range(0),
-             "An fsync follows after this many ms. It is checked only every log.flush.scheduler.interval.ms, by default "
-             "never: set ManagerSettings(flush_check_ms=1000) in a store.",
+             "An fsync follows after this many ms. It is checked only every log.flush.scheduler.interval.ms, by "
+             "default never: set ManagerSettings(flush_check_ms=1000) in a store.",
              "log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         _key("retention.bytes", "LONG", -1, None,
              "The oldest segments are deleted if the rest still has at least this many bytes. Negative: no limit.",
