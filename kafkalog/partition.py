@@ -86,7 +86,7 @@ class Partition(Closing, ClosingAsync, Readable):
         bells: Bells,
         *,
         close: Callable[[], object] | None = None,
-        how_to_write: str = "open it with read_only=False",
+        how_to_write: str = "write in the process that writes it; if there is none, open it with read_only=False",
     ) -> None:
         """Creates a Partition for `open_log` and `Store`.
 

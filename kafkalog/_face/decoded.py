@@ -216,8 +216,8 @@ def _fields_named(decode: ValueDecoding, columns: Sequence[str] | None) -> list[
     if others and decode.values in ("bytes", "text"):
         raise IllegalArgumentException(
             f"unknown column {others[0]!r}",
-            hint=f'the columns are {", ".join(PYTHON_COLUMNS)}; values="json" also makes a column of each field of '
-            "JSON that schema= names",
+            hint=f'the columns are {", ".join(PYTHON_COLUMNS)}; values="json" makes a column of each field of JSON '
+            "values",
         )
     return others
 

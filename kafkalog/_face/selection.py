@@ -301,11 +301,11 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
         return None
     if isinstance(place, bool):
         raise IllegalArgumentException(f"{what}: found {place!r}, expected an offset or a time")
+    by_key = f"key={place!r} chooses the records of a key" if isinstance(place, str | bytes) else None
     if isinstance(place, datetime | str) or is_moment(place):
-        return Time(milliseconds_of(place, what))
-    found = values.offset(
-        place, what, hint=f"{what} accepts an offset, a datetime or ISO text; {what}_time= also accepts milliseconds"
-    )
+        return Time(milliseconds_of(place, what, hint=by_key))
+    accepted = f"{what} accepts an offset, a datetime or ISO text; {what}_time= also accepts milliseconds"
+    found = values.offset(place, what, hint=f"{accepted}; {by_key}" if by_key else accepted)
     return values.offset(
         found,
         what,

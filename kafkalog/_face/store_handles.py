@@ -176,13 +176,13 @@ def _open_at(
             return found
     beside = _overlapping(key, files)
     if beside is not None:
-        _refuse(beside, "log_dirs", ", ".join(paths), ", ".join(beside.log_dirs))
+        _refuse(beside, "log_dirs", ", ".join(paths), "other log_dirs")
     before = place.store()  # with other Files, or being dropped
     try:
         home = make()
     except LogDirLockedException as error:
         if before is not None and place.files is not files:
-            _refuse(place, "files", values.shown(files), values.shown(place.files), error)
+            _refuse(place, "files", values.shown(files), f"files {values.shown(place.files)}", error)
         raise
     try:
         place.given, place.files, place.where, place.log_dirs = given, files, opened_at(), paths
@@ -209,13 +209,13 @@ def _check_same(place: _Place, given: Mapping[str, object]) -> None:
         if value is not before and value != before:
             shown = [values.shown(each) for each in (value, before)]
             if name in UNSHOWN or shown[0] == shown[1]:
-                shown = ["another value", "the value of the first open"]
-            _refuse(place, name, shown[0], shown[1])
+                _refuse(place, name, "another value", "the value of the first open")
+            _refuse(place, name, shown[0], f"{name} {shown[1].removeprefix('str ')}")
 
 
-def _refuse(place: _Place, name: str, found: str, expected: str, cause: BaseException | None = None) -> NoReturn:
+def _refuse(place: _Place, name: str, found: str, opened_with: str, cause: BaseException | None = None) -> NoReturn:
     raise LogDirLockedException(
-        f"{name}: found {found}, expected {expected}: the store of {', '.join(place.log_dirs)} is open in this process "
-        f"already ({place.where})",
-        hint="pass the same arguments for a second handle of it, close it first, or open it with read_only=True",
+        f"{name}: found {found}, but the store of {', '.join(place.log_dirs)} is open in this process already "
+        f"({place.where}) with {opened_with}",
+        hint="close it first, pass the same arguments for a second handle of it, or open it with read_only=True",
     ) from cause

@@ -103,7 +103,7 @@ class StoreView:
         self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
         self._seen: Seen | None = None  # replaced as a whole
-        self.how_to_write = "open it with read_only=False"
+        self.how_to_write = "write in the process that writes it; if there is none, open it with read_only=False"
         if files.owns(directories[0]):
             self.how_to_write = "a remote tier alone can only be read: open a store with remote= to write to it"
         self.bells = Bells()  # the waiting readers' bells

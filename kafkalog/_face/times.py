@@ -24,13 +24,13 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECONDS = range(10**9, 10**10)  # from 2001 to 2286; as milliseconds they would be early in 1970
 
 
-def milliseconds_of(moment: Any, what: str) -> int:
+def milliseconds_of(moment: Any, what: str, *, hint: str | None = None) -> int:
     """Returns a time in ms since 1970. Accepts a datetime with a time zone, ISO 8601 text (UTC unless it has a zone),
     `@` and milliseconds as text, or milliseconds. A fraction of a millisecond is rounded up, so that records before the
-    time stay before it. IllegalArgumentException."""
+    time stay before it. IllegalArgumentException, with `hint` for text that is no time."""
     is_text = isinstance(moment, str)
     if isinstance(moment, str):
-        moment = _read(moment, what)
+        moment = _read(moment, what, hint)
     if isinstance(moment, datetime):
         if moment != moment:  # pandas' NaT
             raise IllegalArgumentException(f"{what}: found {moment!r}, which is not a time", hint="omit it for all")
@@ -66,14 +66,16 @@ def _written(moment: date | np.datetime64) -> str:
     return f"{text!r} for the day in UTC" if len(text) == len("2026-11-10") else f"'{text}Z', if that is UTC"
 
 
-def _read(text: str, what: str) -> datetime | int:
+def _read(text: str, what: str, hint: str | None) -> datetime | int:
     if re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) <= LONG_MAX:
         return int(text[1:])
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise IllegalArgumentException(
-            f"{what}: {text!r} is not a time; expected such as 2026-11-21T09:00:00Z, or @1700000000000 in milliseconds"
+            f"{what}: {text!r} is not a time; expected such as 2026-11-21, 2026-11-21T09:00:00Z, or @1700000000000 in "
+            "milliseconds",
+            hint=hint,
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -137,7 +137,8 @@ def parse_time_ms(text: str, *, or_offset: bool = True) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         wrong, expected = ("neither an offset nor a time", "42, ") if or_offset else ("not a time", "")
-        raise Usage(f"{text!r} is {wrong}, expected {expected}2026-11-21T09:00:00Z or @1700000000000") from None
+        expected += "2026-11-21, 2026-11-21T09:00:00Z or @1700000000000"
+        raise Usage(f"{text!r} is {wrong}, expected {expected}") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - EPOCH) // timedelta(milliseconds=1)  # a float's seconds may be a millisecond short
 

@@ -460,7 +460,10 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
             emit("")
             print_table(LAG_COLUMNS, lags)
     else:
-        note("no cursors in __consumer_offsets: name all log directories, or --cursors DIR")
+        note(
+            "no cursors in __consumer_offsets: no reader has committed one yet, or they are elsewhere (name all log "
+            "directories, or --cursors DIR)"
+        )
 
 
 def _is_in(partition: TopicPartition, scopes: Sequence[tuple[str, list[int] | None]]) -> bool:

@@ -210,7 +210,7 @@ def test_execute_is_yes_as_in_kafkas_tool(run: Run, root: Path) -> None:
     with kafkalog.open(root, read_only=True) as store:
         assert {each.offset for each in store.committed("reader").values()} == {0}
     told = run(*argv[:-2], "--to-datetime", "42").err
-    assert "'42' is not a time, expected 2026-11-21T09:00:00Z or @1700000000000" in told
+    assert "'42' is not a time, expected 2026-11-21, 2026-11-21T09:00:00Z or @1700000000000" in told
 
 
 def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:

@@ -92,9 +92,9 @@ def test_names_that_meet_each_other(topic: Topic) -> None:
         ({"columns": "id"}, "expected a list of names"),
         (
             {"columns": ["id"], "values": "bytes"},
-            "a column of each field of JSON that schema= names",
+            "a column of each field of JSON values",
         ),
-        ({"columns": ["id"], "values": "text"}, 'values="json" also makes a column'),
+        ({"columns": ["id"], "values": "text"}, 'values="json" makes a column'),
     ],
     ids=str,
 )

@@ -152,7 +152,11 @@ def listing(path: str, files: Files) -> list[str]:
     """
     refuse_file(path, files)
     if not files.is_dir(path):
-        raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
+        raise UnknownTopicOrPartitionException(
+            "no such log directory",
+            path=path,
+            hint=f"{EXPECTED_DIR}; if another process creates it, start that process first",
+        )
     found = _listed(path, files)
     refuse_partition_folder(found, path)
     return found
