@@ -11,7 +11,8 @@ A page is run from top to bottom in one empty directory.  The kind of a block sa
 
 A line `...` stands for any number of lines, and `...` in a line for any characters.  Times of today, durations and
 rates may differ.  `<!-- setup: NAME -->` at the head of a page runs a function of `setups.py` first, and
-`<!-- run: CODE -->` runs a line of Python that readers do not see.
+`<!-- run: CODE -->` runs a line of Python that readers do not see.  `<!-- needs: jq -->` names
+programs without which the page is left out.
 
 `python -m tests.pages PAGE ...` runs pages, and with `--write` puts what the blocks print into them.
 """

@@ -12,7 +12,7 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<ticks>```+)(?P<info>[^`\n]*)\n(?P<code>.*?)^(?P=indent)(?P=ticks) *$", re.M | re.S
 )
-COMMENT = re.compile(r"^<!-- (setup|run): (.*?) -->$", re.M | re.S)
+COMMENT = re.compile(r"^<!-- (setup|needs|run): (.*?) -->$", re.M | re.S)
 
 
 @dataclass
@@ -43,10 +43,13 @@ class Page:
         self.path = path
         self.text = path.read_text(encoding="utf-8")
         self.setups: list[str] = []
+        self.needs: list[str] = []  # programs
         found: list[tuple[int, Block]] = [(each.start, each) for each in self._fences()]
         for each in COMMENT.finditer(self.text):
             if each[1] == "setup":
                 self.setups += each[2].split()
+            elif each[1] == "needs":
+                self.needs += each[2].split()
             else:
                 line = self.text.count("\n", 0, each.start()) + 1
                 found.append((each.start(), Block("run", "", each[2], line, each.start(), each.end())))

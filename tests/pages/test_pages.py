@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import leave_out
 from tests.pages import Mismatch, Page, pages, run
 from tests.pages.page import ROOT
 from tests.pages.running import check_set_up, matches
@@ -26,6 +28,9 @@ PAGES = [page for page in pages() if page.runs and str(page) not in ELSEWHERE]
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "spark" not in page.setups], ids=str)
 def test_a_page_prints_what_it_shows(page: Page, tmp_path: Path) -> None:
+    missing = [program for program in page.needs if shutil.which(program) is None]
+    if missing:
+        leave_out(f"no {' and no '.join(missing)}, which {page} needs")
     run(page, tmp_path)
 
 
