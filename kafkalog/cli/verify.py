@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     type=LocalPath(),
     multiple=True,
     metavar="DIR",
-    help="Another log directory of the same store or broker (log.dirs): its partitions are not missing.  Repeatable.",
+    help="Another log directory of the same store or broker (log.dirs).  Repeatable.",
 )
 @click.option("--deep", is_flag=True, help="Also decode every record; check sequences, transactions and epochs.")
 @click.option(
