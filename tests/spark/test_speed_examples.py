@@ -1,4 +1,4 @@
-"""Every example of docs/how-to/spark-speed.md runs, in a directory with a small log directory."""
+"""Every example of docs/how-to/spark-speed.md, and the one of find-records.md, run in a directory with small logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import kafkalog
+from tests.pages import Page
+from tests.pages.page import DOCS
+from tests.pages.setups import spring
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -29,3 +32,12 @@ def test_an_example_runs(spark: Any, code: str, tmp_path: Path, capfd: pytest.Ca
         assert "5.25|[new]" in out.replace(" ", "")
     else:
         assert re.search(r"\|\s*0\|\s*8\|", out)
+
+
+def test_the_example_of_a_key_and_a_time_window(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Page(DOCS / "how-to" / "find-records.md")
+    (code,) = [block.code for block in page.blocks if block.title == "march.py"]
+    with spring(tmp_path):
+        exec(compile(code.replace('"shop"', repr(str(tmp_path / "shop"))), "march.py", "exec"), {})
+    assert "which are 14:" in page.path.read_text()
+    assert capsys.readouterr().out.split()[-1] == "14"
