@@ -78,8 +78,9 @@ def command(
     are not yet committed or replicated everywhere, and those younger than min.compaction.lag.ms. A broker's cleaner
     continues from where this command ended.
 
-    A topic is compacted if its cleanup.policy says so: its own, next to the data or in the cluster's metadata, or -X
-    cleanup.policy=compact for the topics that you name. min.cleanable.dirty.ratio counts only if -X gives it.
+    A topic is compacted if its cleanup.policy says so. The policy is stored next to the data or in the cluster's
+    metadata; -X cleanup.policy=compact sets it for the topics that you name. min.cleanable.dirty.ratio counts only if
+    -X gives it.
 
     Without --yes nothing changes. The command compacts a temporary copy of what would change (the last pass writes
     nothing), reports the result and deletes the copy. A later run may remove more, and its sizes may differ by a few
