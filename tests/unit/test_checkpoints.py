@@ -236,6 +236,8 @@ def test_offsets_that_kafka_reads(tmp_path: Path, content: bytes, found: dict[st
         (b"0\n1\na 0\n", CorruptCheckpointException, "Malformed line in checkpoint file [P]: a 0"),
         (b"0\n1\n a 0 5\n", CorruptCheckpointException, "Malformed line in checkpoint file [P]:  a 0 5"),
         (b"0\n1\na 0 5\n\n", CorruptCheckpointException, "Malformed line in checkpoint file [P]: "),
+        (b"0\n0\nx", CorruptCheckpointException, "Malformed line in checkpoint file [P]: x"),
+        (b"0\n1\na 0 5\nx", CorruptCheckpointException, "Malformed line in checkpoint file [P]: x"),
         (b"0\n3\na 0 1\n", CorruptCheckpointException, "Expected [3] entries in checkpoint file [P], but found only [1]"),
         (b"0\n0\na 0 1\n", CorruptCheckpointException, "Expected [0] entries in checkpoint file [P], but found only [1]"),
         (b"0\n2147483647\n", CorruptCheckpointException,

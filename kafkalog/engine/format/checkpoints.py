@@ -235,7 +235,8 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
         """Parses like `CheckpointFile.decode`, but with one regular expression if all lines are plain, as they almost
         always are."""
         head = _PLAIN_HEAD.match(data)
-        if head is not None and head[1] == b"%d" % (data.count(b"\n") - 2) and data.isascii():
+        ends_well = data.endswith(b"\n")  # else a torn line follows the last break
+        if head is not None and ends_well and head[1] == b"%d" % (data.count(b"\n") - 2) and data.isascii():
             found = _PLAIN_LINE.findall(data.decode("ascii"), head.end())
             if len(found) == int(head[1]):
                 return [(TopicPartition(topic, int(number)), int(offset)) for topic, number, offset in found]
