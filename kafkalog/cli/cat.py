@@ -75,7 +75,8 @@ def command(
     chosen = choosing.chosen(log_dir, partitions, topics)
     places, said = asked.narrowed(chosen, (*partitions, *topics))
     if follow and len(places) > 1:
-        raise Usage(f"--follow needs one partition, found {len(places)}")
+        hint = "name one, such as orders-0, or follow them all with `kafkalog tail`"
+        raise Usage(f"--follow needs one partition, found {len(places)}: {hint}")
     found = 0
     for partition in places:
         before = found
