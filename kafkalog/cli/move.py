@@ -54,7 +54,8 @@ def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool
     _tell(move, act, as_json)
     theirs, ours = (os.path.join(at, names.META_PROPERTIES_FILE) for at in (target_dir, source_dir))
     if OS_FILES.exists(ours) and not OS_FILES.exists(theirs):
-        note(f"note: {target_dir} has no {names.META_PROPERTIES_FILE}: format it before the broker starts (kafka-storage.sh)")
+        missing = names.META_PROPERTIES_FILE
+        note(f"note: {target_dir} has no {missing}: format it before the broker starts (kafka-storage.sh)")
     return CLEAN
 
 
