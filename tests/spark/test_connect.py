@@ -13,7 +13,7 @@ import pytest
 
 import kafkalog
 from tests.conftest import leave_out
-from tests.spark.conftest import ROOT
+from tests.spark.session import ROOT
 from tests.spark.versions import PYSPARK
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]

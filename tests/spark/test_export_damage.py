@@ -99,7 +99,8 @@ def test_files_that_are_cut_longer_or_gone(tmp_path: Path) -> None:
     data = path.read_bytes()
     for other in (b"", data[:-1], data + b"x"):
         path.write_bytes(other)
-        with pytest.raises(CorruptRecordException, match=f"found {len(other)} bytes .* expected {len(data)} with"):
+        said = f"the file has {len(other)} bytes .* expected {len(data)} bytes with"
+        with pytest.raises(CorruptRecordException, match=said):
             records_of(target, tmp_path / "back")
     path.unlink()
     with pytest.raises(NoSuchFileException, match="a file of the export no longer exists"):
@@ -270,7 +271,7 @@ def test_a_broken_file_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
     path = next(target.glob("topic=b/*/*.parquet"))
     flip(path, path.stat().st_size - 6)
     rows = {row.topic: row for row in jobs.import_(spark, target, tmp_path / "back").collect()}
-    assert f"CorruptRecordException: {path}: found" in rows["b"].error
+    assert f"CorruptRecordException: {path}: the file has" in rows["b"].error
     assert f"{tmp_path / 'back' / 'b-0'} keeps what was appended; resume continues" in rows["b"].error
     assert [(rows[name].error, rows[name].records) for name in "ac"] == [(None, 20), (None, 20)]
 

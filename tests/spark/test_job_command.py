@@ -123,8 +123,8 @@ def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
     ("argv", "text"),
     [
         (["verify", "{nothing}"], "not found, expected a Kafka log directory"),
-        (["compact", "{root}", "-X", "cleanup.policy=compact"], "expected the topics"),
-        (["compact", "{root}", "--by-shuffle"], "--by-shuffle does one partition"),
+        (["compact", "{root}", "-X", "cleanup.policy=compact"], "expected the names of topics"),
+        (["compact", "{root}", "--by-shuffle"], "--by-shuffle compacts one partition"),
         (["export", "{root}", "--to", "{nothing}", "--conf", "x"], "has no '='"),
         (["import", "{root}", "{nothing}"], "the directory has no export"),
     ],
