@@ -46,7 +46,7 @@ SMALL = {
     "log-start-offset-checkpoint": True,
     "replication-offset-checkpoint": True,
     "cleaner-offset-checkpoint": True,
-    ".kafkalog_topics": False,
+    ".kafkalog_topics": True,
     "meta.properties": False,
     ".kafka_cleanshutdown": False,
     "t-0.kafkalog_move": False,
