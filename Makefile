@@ -51,14 +51,14 @@ demo-tiered: $(VENV)/.built  ## run the demo of tiered storage: a local S3 serve
 	$(PY) -m tests.demo_tiered
 
 # The site's tests open its pages in Chromium.  As root, KAFKALOG_APT=1 installs it from Debian's packages.
-$(VENV)/.browser: | $(VENV)/.python
+.PHONY: browser
+browser:
 	@command -v chromium >/dev/null || [ "$(KAFKALOG_APT)" != 1 ] || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) >/dev/null
-	@touch $@
 
 # The long test suites get this many seconds of one processor: a sample of their files, which changes each day
 # (tests/sampling.py).
 LANES_SECONDS ?= 150
-check: $(VENV)/.built $(VENV)/.browser  ## run what CI runs: lint, types, sanitizers, wheel, tests (a daily sample of the long test suites)
+check: $(VENV)/.built browser  ## run what CI runs: lint, types, sanitizers, wheel, tests (a daily sample of the long test suites)
 	$(MAKE) --no-print-directory -j 2 sanitize checked-lint-and-wheel
 	$(IN_MEMORY) $(PYTEST) $(TEST_FLAGS) $(SHORT_FLAGS) tests/unit tests/golden tests/property $(PYTEST_FLAGS)
 	KAFKALOG_LANES_SECONDS=$(LANES_SECONDS) $(MAKE) --no-print-directory lanes

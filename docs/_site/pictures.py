@@ -19,7 +19,7 @@ PLACE = Path(__file__).parents[1] / "pictures"
 
 
 def overview() -> Picture:
-    """Who uses a log directory through kafkalog."""
+    """Draws the programs that use a log directory through kafkalog."""
     picture = Picture(860, 330, "Your service, an operator and Spark use log directories through kafkalog")
     users = (
         ("Your service", "kafkalog.open(...)", "append, read, transact"),

@@ -42,15 +42,17 @@ def man_pages() -> Iterator[tuple[str, str]]:
 
 def write_man_pages(directory: str) -> list[str]:
     """Writes the pages to a directory, which is created if it is missing, and returns their paths. Raises OSError."""
+    return [write_text(directory, name, text) for name, text in man_pages()]
+
+
+def write_text(directory: str, name: str, text: str) -> str:
+    """Writes a file of a directory, which is created if it is missing, and returns its path. Raises OSError."""
     OS_FILES.mkdirs(directory)
-    paths = []
-    for name, text in man_pages():
-        path = f"{directory.rstrip('/')}/{name}"
-        with OS_FILES.open(path, create=True) as file:
-            file.truncate(0)
-            file.pwrite(text.encode(), 0)
-        paths.append(path)
-    return paths
+    path = f"{directory.rstrip('/')}/{name}"
+    with OS_FILES.open(path, create=True) as file:
+        file.truncate(0)
+        file.pwrite(text.encode(), 0)
+    return path
 
 
 def _contexts(ctx: click.Context) -> Iterator[click.Context]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from kafkalog.cli.completing import script
-from kafkalog.cli.man_pages import write_man_pages
-from kafkalog.engine.files import OS_FILES
+from kafkalog.cli.man_pages import write_man_pages, write_text
 
 __all__ = ["write_shared_files"]
 
@@ -31,15 +30,8 @@ def write_shared_files(directory: str) -> list[str]:
         OSError: A file cannot be written.
     """
     root = directory.rstrip("/")
-    paths = write_man_pages(f"{root}/share/man/man1")
-    for shell, (place, name) in COMPLETIONS.items():
-        OS_FILES.mkdirs(f"{root}/{place}")
-        path = f"{root}/{place}/{name}"
-        with OS_FILES.open(path, create=True) as file:
-            file.truncate(0)
-            file.pwrite(script(shell).encode(), 0)
-        paths.append(path)
-    return paths
+    pages = write_man_pages(f"{root}/share/man/man1")
+    return pages + [write_text(f"{root}/{place}", name, script(shell)) for shell, (place, name) in COMPLETIONS.items()]
 
 
 if __name__ == "__main__":

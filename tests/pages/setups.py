@@ -8,18 +8,18 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import kafkalog
+from tests.broker.kraft import free_ports
 from tests.pages.page import DOCS, ROOT, Page
 
 KAFKA_LOGS = Path(__file__).parent / "kafka-logs"
@@ -78,11 +78,7 @@ def spring(place: Path) -> Iterator[dict[str, Any]]:
 def ports(place: Path) -> Iterator[dict[str, Any]]:
     """`WRITER_PORT`, `READER_PORT` and `METRICS_PORT` in the environment: three ports that are free."""
     names = ("WRITER_PORT", "READER_PORT", "METRICS_PORT")
-    with ExitStack() as open_sockets:
-        for name in names:
-            found = open_sockets.enter_context(socket.socket())
-            found.bind(("127.0.0.1", 0))
-            os.environ[name] = str(found.getsockname()[1])
+    os.environ.update(zip(names, map(str, free_ports(len(names))), strict=True))
     yield {}
     for name in names:
         del os.environ[name]
@@ -91,28 +87,32 @@ def ports(place: Path) -> Iterator[dict[str, Any]]:
 @contextmanager
 def damaged_kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/` as of `kafka_logs`, with one flipped byte in the middle of a closed segment of `orders-1`."""
-    shutil.copytree(KAFKA_LOGS, place / "kafka-logs", copy_function=shutil.copy)  # files are new
-    log = place / "kafka-logs" / "orders-1" / "00000000000000000006.log"
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 0x01
-    log.write_bytes(data)
-    yield
+    with kafka_logs(place):
+        log = place / "kafka-logs" / "orders-1" / "00000000000000000006.log"
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 0x01
+        log.write_bytes(data)
+        yield
 
 
 @contextmanager
 def crashed_kafka_logs(place: Path) -> Iterator[None]:
     """`kafka-logs/` after a power failure: no marker of a clean stop, and a torn batch at the end of `orders-0`."""
-    logs = place / "kafka-logs"
-    shutil.copytree(KAFKA_LOGS, logs, copy_function=shutil.copy)
-    (logs / ".kafka_cleanshutdown").unlink()
-    last = {path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))}  # a roll syncs all before it
-    lines = [f"{name[:-2]} {name[-1]} {offset}" for name, offset in last.items() if not name.startswith("__cluster")]
-    (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
-    log = logs / "orders-0" / f"{last['orders-0']:020}.log"
-    log.write_bytes(log.read_bytes()[:-30])
-    for kind in (".index", ".timeindex"):
-        log.with_suffix(kind).write_bytes(b"")
-    yield
+    with kafka_logs(place):
+        logs = place / "kafka-logs"
+        (logs / ".kafka_cleanshutdown").unlink()
+        last = {
+            path.parent.name: int(path.stem) for path in sorted(logs.glob("*-?/*.log"))
+        }  # a roll syncs all before it
+        lines = [
+            f"{name[:-2]} {name[-1]} {offset}" for name, offset in last.items() if not name.startswith("__cluster")
+        ]
+        (logs / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
+        log = logs / "orders-0" / f"{last['orders-0']:020}.log"
+        log.write_bytes(log.read_bytes()[:-30])
+        for kind in (".index", ".timeindex"):
+            log.with_suffix(kind).write_bytes(b"")
+        yield
 
 
 @contextmanager
