@@ -6,8 +6,6 @@ They are defined once, for `cat`, `export`, `latest`, `history`, `tail` and `tra
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import functools
 import os
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kafkalog._face.times import SECONDS
+from kafkalog._face.typed import EXPECTED, octets_of
 from kafkalog._face.window import MILLISECONDS, Time, day_of
 from kafkalog._limits import LONG_MAX
 from kafkalog._renamed import GONE_WITH
@@ -419,16 +418,13 @@ def header(text: str) -> tuple[str, bytes | None]:
 
 
 def _octets(text: str, option: str) -> bytes:
-    way, colon, rest = text.partition(":")
     try:
-        if colon and way == "hex":
-            return bytes.fromhex(rest)
-        if colon and way == "base64":
-            return base64.b64decode(rest, validate=True)
-    except (ValueError, binascii.Error):
-        expected = "pairs of hex digits, such as hex:00ff" if way == "hex" else "base64, such as base64:AP8="
-        raise Usage(f"{option} {text!r} is not {way}; expected {expected} (write text:{way}:... for text)") from None
-    return (rest if colon and way == "text" else text).encode("utf-8", "surrogateescape")
+        return octets_of(text)
+    except ValueError as error:
+        way = str(error)
+        raise Usage(
+            f"{option} {text!r} is not {way}; expected {EXPECTED[way]} (write text:{way}:... for text)"
+        ) from None
 
 
 def narrowed(

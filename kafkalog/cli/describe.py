@@ -6,12 +6,10 @@ import os
 from typing import Any
 
 import click
-import numpy as np
 
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import Progress, counted, emit, emit_json, locate, note, note_next, paint, time_words
-from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
 from kafkalog.cli.tables import Cell, Column, When, print_table, utc_option
@@ -23,7 +21,7 @@ from kafkalog.engine.log.contents import last_timestamp
 from kafkalog.engine.log.snapshot import SegmentView
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.reader import Unreadable
-from kafkalog.engine.segment.scan import LogScan
+from kafkalog.toolbox.segment_headers import read_headers
 
 COLUMNS = (
     Column("PARTITION"),
@@ -127,30 +125,17 @@ def _segment_line(entry: dict[str, Any]) -> str:
 
 def _segment(view: PartitionView, segment: SegmentView) -> dict[str, Any]:
     """Summarizes the batch headers of a segment; it does not check CRCs (`verify` does)."""
-    batches = records = 0
-    smallest, largest = -1, -1
-    codecs = np.zeros(8, np.int64)
     with OS_FILES.open(segment.path, writable=False) as file:
-        end = view.readable_bytes(segment)
-        scan = LogScan(file, 0, end, check_crc=False)
-        for piece in scan:
-            table = piece.table
-            batches += len(table)
-            records += int(np.where(table["magic"] >= 2, table["record_count"], 1).sum())
-            codecs += np.bincount(table["attributes"] & 7, minlength=8)
-            times = table["base_timestamp"][table["base_timestamp"] >= 0]
-            if len(times):
-                smallest = int(times.min()) if smallest < 0 else min(smallest, int(times.min()))
-            largest = max(largest, int(table["max_timestamp"].max()))
+        found = read_headers(file, view.readable_bytes(segment))
     return {
         "baseOffset": segment.base_offset,
         "size": segment.size,
-        "batches": batches,
-        "records": records,
-        "minTimestamp": smallest,
-        "maxTimestamp": largest,
-        "codecs": {codec_name(codec): int(count) for codec, count in enumerate(codecs) if count},
+        "batches": found.batches,
+        "records": found.records,
+        "minTimestamp": found.min_timestamp,
+        "maxTimestamp": found.max_timestamp,
+        "codecs": found.codecs_by_name(),
         "offsetIndexEntries": len(segment.offset_entries),
         "timeIndexEntries": len(segment.time_entries),
-        "damagedAt": scan.position if end - scan.position > 17 else None,
+        "damagedAt": found.damaged_at,
     }

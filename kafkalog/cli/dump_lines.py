@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog.cli.console import put_bytes
 from kafkalog.engine.format.batch import decrement_sequence
-from kafkalog.engine.format.codecs import NAMES as CODEC_NAMES
+from kafkalog.toolbox.segment_headers import codec_name
 
 if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
@@ -26,10 +26,6 @@ def java_bool(value: bool) -> str:
 def optional_long(value: int | None) -> str:
     """Returns the text of a java.util.OptionalLong; a negative value means empty."""
     return "OptionalLong.empty" if value is None or value < 0 else f"OptionalLong[{value}]"
-
-
-def codec_name(codec: int) -> str:
-    return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"unknown({codec})"
 
 
 def batch_line(header: BatchHeader, valid: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,6 +71,7 @@ def checkpoint_table(
     log_dir: str,
     asked: Collection[str] = (),
     *,
+    extents: Mapping[TopicPartition, Extent] | None = None,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> CheckpointTable:
@@ -79,6 +80,7 @@ def checkpoint_table(
     Args:
         log_dir: The log directory.
         asked: Topics, partitions or globs to show; empty shows all.
+        extents: Where partitions begin and end, as far as the caller knows it; the others are read.
         files: The file system; for tests.
         progress: Called with 1 for each partition.
 
@@ -129,16 +131,16 @@ def checkpoint_table(
         row = CheckpointRow(partition, {name: of.get(partition) for name, of in lines.items()}, None)
         if partition in found.partitions:
             try:
-                row.extent = extent_of(log_dir, partition, files, checkpoints)
+                row.extent = (extents or {}).get(partition)
+                if row.extent is None or _impossible(row):  # or the log has grown since the caller read it
+                    row.extent = extent_of(log_dir, partition, files, checkpoints)
+            except UnknownTopicOrPartitionException:
+                continue  # deleted meanwhile
             except KafkalogError as error:
                 row.findings.append(" ".join(str(error).split()))
             if row.lines[RECOVERY] is None and isinstance(table.files[RECOVERY], int):
                 row.notes.append(f"has no line in {RECOVERY} (yet): without one, all records count as not flushed")
-            row.findings += [
-                f"{name} says {offset}: {why}"
-                for name, offset in row.lines.items()
-                if offset is not None and row.extent is not None and (why := _beyond(name, offset, row.extent))
-            ]
+            row.findings += _impossible(row)
         elif partition not in future and partition.topic != names.CLUSTER_METADATA_TOPIC:
             if not has_rested:  # a deletion that is under way rewrites the files
                 has_rested = True
@@ -163,6 +165,15 @@ def extent_of(
         bases = [segment.base_offset for segment in view.segments]
         end = view.log_end_offset
     return Extent(bases[0] if bases else end, bases[-1] if bases else end, end)
+
+
+def _impossible(row: CheckpointRow) -> list[str]:
+    """Returns what is wrong with the row's lines."""
+    return [
+        f"{name} says {offset}: {why}"
+        for name, offset in row.lines.items()
+        if offset is not None and row.extent is not None and (why := _beyond(name, offset, row.extent))
+    ]
 
 
 def _beyond(name: str, offset: int, extent: Extent) -> str | None:

@@ -64,15 +64,27 @@ class CompactionState(NamedTuple):
 
 
 def look_at_compaction(
-    log_dir: str, facts: PartitionFacts, config: LogConfig, now_ms: int, *, files: Files = OS_FILES
+    log_dir: str,
+    facts: PartitionFacts,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    seen: Snapshot | None = None,
+    files: Files = OS_FILES,
 ) -> CompactionState | None:
-    """Returns the state; None for a partition without segments.  Raises CorruptRecordException and
-    KafkaStorageException."""
+    """Returns the state; None for a partition without segments.  `seen` is the snapshot of the facts, if there is one.
+    Raises CorruptRecordException and KafkaStorageException."""
     if not facts.segments:
         return None
     line = CheckpointLines(log_dir, files).line(names.CLEANER_OFFSET_CHECKPOINT_FILE, facts.partition)
+
+    def state(seen: Snapshot) -> CompactionState:
+        return _state(_LogOfFiles(facts, config, seen), line, now_ms)
+
+    if seen is not None:
+        return state(seen)
     with PartitionView(log_dir, facts.partition, files=files) as view:
-        return view.over(lambda seen: _state(_LogOfFiles(facts, config, seen), line, now_ms))
+        return view.over(state)
 
 
 def _state(log: _LogOfFiles, checkpointed: int | None, now_ms: int) -> CompactionState:
@@ -134,7 +146,9 @@ class _LogOfFiles:
         self.log_start_offset = facts.log_start_offset
         self.log_end_offset = facts.log_end_offset
         self.high_watermark = facts.high_watermark
-        self.last_stable_offset = min(seen.last_stable_offset, facts.high_watermark)
+        # A pass ends before the last segment: what is open in that does not matter, and is not read.
+        stable = seen.log_end_offset if seen.is_stable_before_last() else seen.last_stable_offset
+        self.last_stable_offset = min(stable, facts.high_watermark)
         self._bases = [segment.base_offset for segment in facts.segments]
         self._pieces = [_Piece(segment, seen) for segment in facts.segments]
         self.active_segment = self._pieces[-1]

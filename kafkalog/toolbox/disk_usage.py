@@ -11,13 +11,14 @@ import contextlib
 import functools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog.engine.files.usage import Used, walk
 from kafkalog.engine.format import names
 from kafkalog.engine.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
 from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
+from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.folders import Folders, folders_of, named_folders
@@ -96,13 +97,14 @@ class Sum:
 class DiskUsage:
     """The result of `disk_usage`.
 
-    `by_topic` and `by_kind` each sum up to `total`. `by_age` sums up to the files of kind "logs".
+    `by_topic`, `by_kind` and `by_log_dir` each sum up to `total`. `by_age` sums up to the files of kind "logs".
     """
 
     total: Sum = field(default_factory=Sum)
     by_topic: dict[str, Sum] = field(default_factory=dict)
     by_kind: dict[str, Sum] = field(default_factory=dict)
     by_age: dict[str, Sum] = field(default_factory=dict)
+    by_log_dir: dict[str, Sum] = field(default_factory=dict)
     # directories that could not be read; their content is not in the sums
     unread: list[Finding] = field(default_factory=list)
     preallocated: Sum = field(default_factory=Sum)  # after the ends of active segments and their indexes
@@ -114,6 +116,7 @@ def disk_usage(
     asked: Collection[str] = (),
     *,
     progress: Callable[[int], None] | None = None,
+    ends: Mapping[str, int] | None = None,
 ) -> DiskUsage:
     """Sums up the space of several log directories.
 
@@ -122,6 +125,7 @@ def disk_usage(
         now_ms: The time from which ages are computed, in ms since 1970.
         asked: Topics, partitions or globs to count; empty counts everything.
         progress: Called with 1 for each partition.
+        ends: The `active_ends` of all partitions, if the caller has them; by default each partition is looked at.
 
     Returns:
         A `DiskUsage`.  Its `unread` lists directories inside that cannot be listed.
@@ -154,23 +158,30 @@ def disk_usage(
         folders = named_folders(folders_of(log_dir), asked)
         homes = _homes(folders)
         allocated = {}
+        here = usage.by_log_dir.setdefault(log_dir, Sum())
         above = len(os.path.join(log_dir, ""))
         for used in _walk(log_dir, folders, asked, seen, tell):
             place = _place(used.path[above:], used, homes)
             by_place[place].add(used)
+            here.add(used)
             if place[1] == "logs":
                 age = now_ms - used.mtime_ms
                 name = next(name for name, limit in AGES if limit is None or age < limit) if used.mtime_ms else UNKNOWN
                 by_age[name].add(used)
             if not used.is_dir:
                 allocated[used.path] = used
+        if ends is not None:
+            _preallocated(usage.preallocated, ends, allocated)
+            continue
         checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
-        for partition, path in folders.partitions.items():
+        for partition in folders.partitions:
             if progress is not None:
                 progress(1)
-            with contextlib.suppress(KafkalogError):  # the end of an unreadable log is unknown
-                view = PartitionView(log_dir, partition, checkpoints=checkpoints)
-                _preallocated(usage.preallocated, view, path, allocated)
+            with (
+                contextlib.suppress(KafkalogError),  # the end of an unreadable log is unknown
+                PartitionView(log_dir, partition, checkpoints=checkpoints) as view,
+            ):
+                _preallocated(usage.preallocated, active_ends(view.snapshot), allocated)
     by_topic, by_kind = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
     for (topic, kind), part in by_place.items():
         for whole in (usage.total, by_topic[topic], by_kind[kind]):
@@ -248,17 +259,19 @@ def _kind_of(name: str) -> str:
     return "foreign"
 
 
-def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[str, Used]) -> None:
-    with view:
-        if not view.segments:
-            return
-        last = view.segments[-1]
-        base = last.base_offset
-        ends = {
-            last.path: view.readable_bytes(last),
-            names.offset_index_file(folder, base): len(last.offset_entries) * OFFSET_ENTRY.size,
-            names.time_index_file(folder, base): len(last.time_entries) * TIME_ENTRY.size,
-        }
+def active_ends(seen: Snapshot) -> dict[str, int]:
+    """Returns where the content of each file of the active segment ends, by path."""
+    if not seen.segments:
+        return {}
+    last = seen.segments[-1]
+    return {
+        last.path: seen.readable_bytes(last),
+        names.offset_index_file(seen.directory, last.base_offset): len(last.offset_entries) * OFFSET_ENTRY.size,
+        names.time_index_file(seen.directory, last.base_offset): len(last.time_entries) * TIME_ENTRY.size,
+    }
+
+
+def _preallocated(total: Sum, ends: Mapping[str, int], allocated: Mapping[str, Used]) -> None:
     for path, end in ends.items():
         used = allocated.get(path)
         if used is not None and used.size > end:

@@ -92,6 +92,7 @@ def explain(
     exact: bool = False,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
+    facts: PartitionFacts | None = None,
 ) -> Explanation:
     """Explains what retention does to a partition, segment by segment.
 
@@ -103,6 +104,8 @@ def explain(
         exact: Also reads the batches for the largest timestamps, not only the time indexes.
         files: The file system; for tests.
         progress: Called with the number of bytes just read.
+        facts: The facts of the partition, if the caller has them; `exact` is then not used, and `tell_compaction` is
+            the caller's to call.
 
     Returns:
         An `Explanation`.
@@ -120,7 +123,8 @@ def explain(
         >>> [reason.text for reason in found.segments[0].reasons if reason.what == "time"]
         ['retention.ms is off (-1)']
     """
-    facts = look(log_dir, partition, exact=exact, files=files, progress=progress)
+    tells_compaction = config.compact and facts is None
+    facts = facts or look(log_dir, partition, exact=exact, files=files, progress=progress)
     told = [Explained(segment) for segment in facts.segments]
     is_local = config.remote_storage_enable and not config.remote_log_copy_disable
     if is_local := is_local and not any(files.may_overlap(segment.path) for segment in facts.segments):
@@ -137,8 +141,8 @@ def explain(
         explanation.findings.append(f"the high watermark is unknown: {facts.watermark_told.problem}")
     for entry, upto in zip(told[gone:], _run_up(left), strict=True):
         entry.reasons = _reasons(left, upto, config, now_ms, lead, os.path.join(log_dir, str(partition)))
-    if config.compact:
-        _tell_compaction(explanation, log_dir, config, now_ms, files)
+    if tells_compaction:
+        tell_compaction(explanation, log_dir, config, now_ms, files=files)
     _find_future(explanation, log_dir, config, now_ms, files)
     for entry in told:
         if entry.segment.lost_times:
@@ -156,9 +160,18 @@ def _local(config: LogConfig) -> LogConfig:
     return LogConfig.from_props(config, {**limits, **{f"local.{name}": "-2" for name in limits}})
 
 
-def _tell_compaction(explanation: Explanation, log_dir: str, config: LogConfig, now_ms: int, files: Files) -> None:
+def tell_compaction(
+    explanation: Explanation,
+    log_dir: str,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    seen: Snapshot | None = None,
+    files: Files = OS_FILES,
+) -> None:
+    """Adds how far a compacted partition is compacted, and what that means for each segment."""
     try:
-        state = look_at_compaction(log_dir, explanation.facts, config, now_ms, files=files)
+        state = look_at_compaction(log_dir, explanation.facts, config, now_ms, seen=seen, files=files)
     except BadBytesError as error:
         explanation.findings.append(f"it is unknown how far it is compacted: {error}")
         return

@@ -1,7 +1,7 @@
 """Exports records of partitions to files for other programs: Parquet, Arrow, CSV or JSON lines.
 
 The columns are those of `read_arrow`.  Only one batch of rows is in memory, however large a partition is.  A file gets
-its name once it is complete (`export_files.WholeFile`).  Damage ends an export with an error, and the unfinished file
+its name once it is complete (`whole_file.WholeFile`).  Damage ends an export with an error, and the unfinished file
 is removed.  If damage is to be skipped, each range that was left out is reported instead (`past_damage`).  The source
 is only read, without a lock, so it works while a broker is running.  Needs pyarrow.
 """
@@ -180,7 +180,7 @@ def export(
     log_dir = local_path(log_dir, what="log_dir", files=files)
     options = replace(options, selection=_telling(options.selection, report))
     plan = targets(local_path(target, what="target", files=files), partitions, options.format, files)
-    from kafkalog.toolbox.export_files import refuse_existing
+    from kafkalog.toolbox.whole_file import refuse_existing
 
     for path in plan:
         refuse_existing(files, path, force=options.force)
@@ -316,7 +316,8 @@ class _Export:
     def write(self, partitions: Sequence[TopicPartition], path: str, report: ExportReport) -> None:
         """Writes one file."""
         from kafkalog._face import arrow
-        from kafkalog.toolbox.export_files import WholeFile, writer
+        from kafkalog.toolbox.export_files import writer
+        from kafkalog.toolbox.whole_file import WholeFile
 
         options, records = self._options, 0
         schema = arrow.schema(self._columns)

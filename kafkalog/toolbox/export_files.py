@@ -1,26 +1,21 @@
-"""Writes record batches to a file: Parquet, Arrow, CSV or JSON lines, with a temporary name until it is complete.
+"""Writes record batches to a file (`WholeFile`) or to another sink: Parquet, Arrow, CSV or JSON lines.
 
-A file is written through `Files`, synced, and renamed; a failure leaves nothing.  Parquet and Arrow hold bytes as they
-are.  CSV and JSON lines are text.  JSON has bytes that are not UTF-8 in base64, under a name that says so
-(`value_base64`).  CSV has no such name, so these bytes are refused there, unless all keys and values are written in
-base64.  Imported only if pyarrow is installed.  Not thread-safe.
+Parquet and Arrow hold bytes as they are.  CSV and JSON lines are text.  JSON has bytes that are not UTF-8 in base64,
+under a name that says so (`value_base64`).  CSV has no such name, so these bytes are refused there, unless all keys and
+values are written in base64.  Imported only if pyarrow is installed.  Not thread-safe.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafkalog._native.codec.crc32c import crc32c
 from kafkalog._native.codec.json_text import json_fields
-from kafkalog.engine.files import Files, parent_dir
-from kafkalog.errors import IllegalArgumentException, KafkaException
+from kafkalog.errors import KafkaException
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,73 +25,15 @@ REPEATING = ("topic", "partition", "timestamp_type", "timestampType")
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999, which ISO 8601 writes with four digits
 
 
-class WholeFile:
-    """A file that gets its name once all of it is written and on disk; a context manager.
+class Sink(Protocol):
+    """The target of a writer: a `WholeFile`, or a pipe to somebody who reads."""
 
-    It accepts bytes inside the block.  At the end of the block the file exists; after an error the temporary file is
-    removed."""
+    closed: bool
 
-    def __init__(self, files: Files, path: str, *, force: bool) -> None:
-        self._files = files
-        self._force = force
-        self.path = path
-        self.temporary = os.path.join(parent_dir(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
-        self.size = 0
-        self.crc32c = 0  # covers everything written
-        self.closed = False
-
-    def __enter__(self) -> WholeFile:
-        self._file = self._files.open(self.temporary, create=True)
-        if self._file.size():
-            self._file.truncate(0)  # left by a killed process with the same id
-        return self
-
-    def write(self, data: Buffer) -> int:
-        """Writes bytes.  After a failure, what a library still writes is ignored."""
-        view = memoryview(data).cast("B")
-        if not self.closed:
-            try:
-                self._file.pwrite(view, self.size)
-            except BaseException:
-                self.closed = True
-                raise
-            self.size += len(view)
-            self.crc32c = crc32c(view, self.crc32c)
-        return len(view)
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        """Does nothing: no bytes are held back."""
-
-    def close(self) -> None:
-        """Does nothing: the end of the block closes the file."""
-
-    def __exit__(self, kind: object, error: object, at: object) -> None:
-        done = False
-        try:
-            if kind is None:
-                self._file.sync()
-                self._file.close()
-                refuse_existing(self._files, self.path, force=self._force)
-                self._files.rename(self.temporary, self.path)
-                done = True
-                self._files.sync_dir(parent_dir(self.path))
-        finally:
-            self.closed = True
-            if not done:
-                self._file.close()
-                with contextlib.suppress(OSError):
-                    self._files.unlink(self.temporary)
-
-
-def refuse_existing(files: Files, path: str, *, force: bool) -> None:
-    """Raises IllegalArgumentException if the name is taken, unless it may be replaced; a directory never may."""
-    if files.is_dir(path):
-        raise IllegalArgumentException("a directory has the file's name", path=path, hint="choose another target")
-    if not force and (files.exists(path) or files.is_link(path)):
-        raise IllegalArgumentException("the file exists already", path=path, hint="use --force to replace it")
+    def write(self, data: Buffer) -> int: ...
+    def tell(self) -> int: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class RowWriter(Protocol):
@@ -106,7 +43,7 @@ class RowWriter(Protocol):
     def close(self) -> None: ...
 
 
-def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bool) -> RowWriter:
+def writer(kind: str, sink: Sink, schema: Any, codec: str, *, in_base64: bool) -> RowWriter:
     """Returns the writer of a format (of `export.FORMATS`) for batches of a schema."""
     makers: dict[str, Callable[[], RowWriter]] = {
         "parquet": lambda: ParquetGroups(sink, schema, codec),
@@ -121,7 +58,7 @@ class ParquetGroups:
     """Writes one row group for one or a few batches, so that one group is in memory.  Keys and values get no
     dictionary: few of them repeat, and finding these takes longer than all the rest."""
 
-    def __init__(self, sink: WholeFile, schema: Any, codec: str) -> None:
+    def __init__(self, sink: Sink, schema: Any, codec: str) -> None:
         import pyarrow.parquet as parquet
 
         self._writer = parquet.ParquetWriter(
@@ -146,7 +83,7 @@ class ParquetGroups:
 
 
 class _Arrow:
-    def __init__(self, sink: WholeFile, schema: Any, codec: str) -> None:
+    def __init__(self, sink: Sink, schema: Any, codec: str) -> None:
         options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
         self._writer = pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema, options=options)
 
@@ -160,7 +97,7 @@ class _Arrow:
 class _Csv:
     """Writes CSV as Spark does, except that null is an empty field and empty text a quoted one; headers are JSON."""
 
-    def __init__(self, sink: WholeFile, schema: Any, *, in_base64: bool) -> None:
+    def __init__(self, sink: Sink, schema: Any, *, in_base64: bool) -> None:
         import pyarrow.csv as csv
 
         self._base64 = in_base64
@@ -189,7 +126,7 @@ class _Csv:
 class _JsonLines:
     """Writes one object a record, with the columns' names; built column by column, each row's field natively."""
 
-    def __init__(self, sink: WholeFile, *, in_base64: bool) -> None:
+    def __init__(self, sink: Sink, *, in_base64: bool) -> None:
         self._sink = sink
         self._base64 = in_base64
 

@@ -36,7 +36,8 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
-from kafkalog.toolbox.export_files import ParquetGroups, WholeFile
+from kafkalog.toolbox.export_files import ParquetGroups
+from kafkalog.toolbox.whole_file import WholeFile
 
 NOTES = "_kafkalog"
 HOUR_US = 3_600_000_000

@@ -37,6 +37,14 @@ class Folders:
     foreign_files: list[str] = field(default_factory=list)
 
     @property
+    def logs(self) -> dict[TopicPartition, str]:
+        """The partitions with the controller's log, which is read like one of them."""
+        if self.metadata is None:
+            return self.partitions
+        controllers = names.parse_topic_partition_name(self.metadata)
+        return dict(sorted([*self.partitions.items(), (controllers, self.metadata)]))
+
+    @property
     def moving(self) -> list[str]:
         """Directories that were or will be partitions, but are not now."""
         return sorted([*self.deleted, *self.future, *self.strays])
@@ -85,6 +93,7 @@ def named_folders(found: Folders, asked: Collection[str]) -> Folders:
         deleted=[*filter(takes, found.deleted)],
         future={path: partition for path, partition in found.future.items() if names_of_partition(asked, partition)},
         strays=[*filter(takes, found.strays)],
+        metadata=found.metadata if found.metadata is not None and takes(found.metadata) else None,
     )
 
 

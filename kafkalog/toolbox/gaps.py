@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.topic_settings import TopicSettings
@@ -21,12 +21,12 @@ from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile, Offset
 from kafkalog.engine.segment import index_reader
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import KafkalogError
-from kafkalog.toolbox.report import SECOND_LOOK_S
+from kafkalog.toolbox.losses import Losses, LostRange
+from kafkalog.toolbox.report import SECOND_LOOK_S, Finding
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import Files
     from kafkalog.engine.format.names import TopicPartition
-    from kafkalog.toolbox.report import Finding
 
 COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 POLICY = "cleanup.policy"
@@ -40,6 +40,7 @@ WITHOUT_LOG = (
     "an index without its .log file: the records of its segment are missing, unless a cleaner removed them (a backup "
     "or a replica may have them; opening the log deletes the index)"
 )
+FORGETS = "; a recovery deletes that index, and with it the evidence of the loss"
 
 __all__ = [
     "Gap",
@@ -51,6 +52,7 @@ __all__ = [
     "index_names_alone",
     "may_be_compacted",
     "may_begin_later",
+    "missing_segments",
 ]
 
 
@@ -185,6 +187,46 @@ def end_of_segment(directory: str, base: int, files: Files) -> int | None:
         if is_shortage(error):
             raise
     return None
+
+
+def missing_segments(
+    folder: str,
+    listed: Collection[str],
+    files: Files,
+    log_start: int,
+    began: int | None,
+    *,
+    tells: bool,
+    ends: Mapping[int, int | None] | None = None,
+) -> list[tuple[Finding, LostRange, int]]:
+    """Returns what is missing in a partition's directory with these names, and the first offset of each gap.  With
+    `tells`, a gap between two segments is a loss even if no index names it.
+
+    It reads only the ends of segments; `ends` has them if the caller did.  An open deletes indexes without a log, so
+    call it before."""
+    bases = names.offsets_in(listed)
+    alone = indexes_alone(listed, bases)
+    losses = Losses(folder, files)
+    gaps = Gaps(folder, alone, files, log_start, began)
+    found: list[tuple[Finding, LostRange, int]] = []
+    before, end = None, 0
+    for base in bases:
+        gap = gaps.in_front_of(base, before, end, 0)
+        if gap is not None and (gap.why is not None or tells):
+            path = names.log_file(folder, base)
+            is_forgotten = any(gap.first_offset <= each < base for each in alone)
+            finding = Finding(path, 0, 0, gap.told + (FORGETS if is_forgotten else ""))
+            found.append((finding, losses.segment(path, gap.first_offset, base), gap.first_offset))
+        following = bases[bases.index(base) + 1] if base != bases[-1] else None
+        known = end_of_segment(folder, base, files) if ends is None else ends[base]
+        end = max(end, base, known if known is not None else following or 0)  # damage is reported where it is truncated
+        before = base
+    behind = [base for base in alone if base >= max(end, log_start)]
+    if behind:
+        path, first = names.log_file(folder, behind[0]), max(end, log_start)
+        finding = Finding(path, 0, 0, f"the file is missing (its index still exists){FORGETS}")
+        found.append((finding, losses.segment(path, first, None), first))
+    return found
 
 
 def index_names_alone(listed: Collection[str]) -> set[str]:

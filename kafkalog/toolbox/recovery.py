@@ -38,8 +38,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
-from kafkalog.toolbox.gaps import Gaps, began_below, end_of_segment, indexes_alone, may_be_compacted, may_begin_later
-from kafkalog.toolbox.losses import Losses, LostRange, indexed_time
+from kafkalog.toolbox.gaps import began_below, may_be_compacted, may_begin_later, missing_segments
+from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
@@ -48,7 +48,6 @@ from kafkalog.toolbox.unread import no_file, unread, unread_file, unread_setting
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
 READ_BYTES = 1 << 20
-FORGETS = "; a recovery deletes that index, and with it the evidence of the loss"
 HOLDER = TopicPartition("", -1)  # no partition has this name
 
 
@@ -266,7 +265,7 @@ def _recover(
                 result.unread_below = trusted[-1] if len(trusted) > 1 else None
                 began = None if partition in begins_later else began_below(folder, files)
                 start, tells = log_starts.get(partition, 0), partition not in compacted
-                missing = _missing(folder, before, files, start, began, tells=tells)
+                missing = missing_segments(folder, before, files, start, began, tells=tells)
                 with open_log(
                     root,
                     partition,
@@ -475,36 +474,6 @@ def _distrust(
         points = {partition: offset for partition, offset in flushed.items() if partition not in partitions}
         checkpoint.write(points)
     return flushed, points, wrong
-
-
-def _missing(
-    folder: str, listed: Collection[str], files: Files, log_start: int, began: int | None, *, tells: bool
-) -> list[tuple[Finding, LostRange, int]]:
-    """Returns what is missing in a partition's directory, and the first offset of each gap, before an open deletes
-    indexes without a log.  With `tells`, a gap between two segments is a loss even if no index names it."""
-    bases = names.offsets_in(listed)
-    alone = indexes_alone(listed, bases)
-    losses = Losses(folder, files)
-    gaps = Gaps(folder, alone, files, log_start, began)
-    found: list[tuple[Finding, LostRange, int]] = []
-    before, end = None, 0
-    for base in bases:
-        gap = gaps.in_front_of(base, before, end, 0)
-        if gap is not None and (gap.why is not None or tells):
-            path = names.log_file(folder, base)
-            is_forgotten = any(gap.first_offset <= each < base for each in alone)
-            finding = Finding(path, 0, 0, gap.told + (FORGETS if is_forgotten else ""))
-            found.append((finding, losses.segment(path, gap.first_offset, base), gap.first_offset))
-        following = bases[bases.index(base) + 1] if base != bases[-1] else None
-        known = end_of_segment(folder, base, files)
-        end = max(end, base, known if known is not None else following or 0)  # damage is reported where it is truncated
-        before = base
-    behind = [base for base in alone if base >= max(end, log_start)]
-    if behind:
-        path, first = names.log_file(folder, behind[0]), max(end, log_start)
-        finding = Finding(path, 0, 0, f"the file is missing (its index still exists){FORGETS}")
-        found.append((finding, losses.segment(path, first, None), first))
-    return found
 
 
 class _Seen(NamedTuple):

@@ -78,7 +78,7 @@ def look(
     checkpoints = checkpoints or CheckpointLines(log_dir, files)
     watermark = checkpoints.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
-        return view.over(lambda seen: _facts(seen, watermark, exact, files, progress or (lambda size_bytes: None)))
+        return view.over(lambda seen: facts_in(seen, watermark, exact=exact, progress=progress))
 
 
 def was_compacted(partition: TopicPartition, checkpoints: CheckpointLines) -> bool:
@@ -86,9 +86,10 @@ def was_compacted(partition: TopicPartition, checkpoints: CheckpointLines) -> bo
     return checkpoints.line(names.CLEANER_OFFSET_CHECKPOINT_FILE, partition) is not None
 
 
-def _facts(
-    seen: Snapshot, watermark: Told, exact: bool, files: Files, progress: Callable[[int], None]
+def facts_in(
+    seen: Snapshot, watermark: Told, *, exact: bool = False, progress: Callable[[int], None] | None = None
 ) -> PartitionFacts:
+    """Returns the same as `look`, of a snapshot.  `watermark` is what the checkpoint said before the snapshot."""
     segments = []
     last = len(seen.segments) - 1
     for place, segment in enumerate(seen.segments):
@@ -114,7 +115,8 @@ def _facts(
                 lost and _has_times(seen, place),
             )
         )
-        progress(segment.size)
+        if progress is not None:
+            progress(segment.size)
     start, end = seen.log_start_offset, seen.log_end_offset
     known = watermark.offset
     high = end if known is None else min(max(known, start), end)

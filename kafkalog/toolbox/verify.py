@@ -269,6 +269,36 @@ def verify_partition(
     that an index names are findings whatever `gaps` says; it gets the base offsets of segments with an index and no
     log.
     Returns the base offsets of its segments, and the log's end; None if that is unknown, which is reported."""
+    names_there = check_names(directory, files, report)
+    if names_there is None:
+        return None
+    listed, bases, lonely = names_there
+    checker = SegmentCheck(directory, files, report, progress)
+    checker.tells_gaps, checker.tells_unread = gaps, True
+    alone = [base for base in indexes_alone(listed, bases) if base in map(_base_of, lonely)]
+    if gaps_of is not None:
+        checker.gaps = gaps_of(alone)
+    deep_check = None
+    if deep:
+        from kafkalog.toolbox.deep import DeepCheck
+
+        deep_check = DeepCheck(directory, listed, files, report, log_start)
+        checker.observe = deep_check.observe
+    for base, following in zip_longest(bases, bases[1:]):
+        if not checker.check(base, following) and deep_check is not None:
+            deep_check.begin_anew()  # everything before it was deleted too
+    if deep_check is not None:
+        deep_check.finish(checker.next_offset)
+    behind = [base for base in alone if base >= max(checker.next_offset, log_start)]
+    if behind and checker.gaps is not None and not checker.told_end:
+        path = names.log_file(directory, behind[0])
+        report.lost.append(checker.losses.segment(path, max(checker.next_offset, log_start), None))
+    return None if checker.told_end else (bases, checker.next_offset)
+
+
+def check_names(directory: str, files: Files, report: Report) -> tuple[list[str], list[int], set[str]] | None:
+    """Checks the names in a partition's directory, and its small files.  Returns the names, the segments' base offsets,
+    and the names of indexes without a log; None if it was deleted."""
     try:
         listed = files.list_dir(directory)
     except FileNotFoundError:
@@ -302,27 +332,7 @@ def verify_partition(
         lonely &= index_names_alone(files.list_dir(directory))
     for name in sorted(lonely):
         report.add(os.path.join(directory, name), 0, 0, WITHOUT_LOG)
-    checker = SegmentCheck(directory, files, report, progress)
-    checker.tells_gaps, checker.tells_unread = gaps, True
-    alone = [base for base in indexes_alone(listed, bases) if base in map(_base_of, lonely)]
-    if gaps_of is not None:
-        checker.gaps = gaps_of(alone)
-    deep_check = None
-    if deep:
-        from kafkalog.toolbox.deep import DeepCheck
-
-        deep_check = DeepCheck(directory, listed, files, report, log_start)
-        checker.observe = deep_check.observe
-    for base, following in zip_longest(bases, bases[1:]):
-        if not checker.check(base, following) and deep_check is not None:
-            deep_check.begin_anew()  # everything before it was deleted too
-    if deep_check is not None:
-        deep_check.finish(checker.next_offset)
-    behind = [base for base in alone if base >= max(checker.next_offset, log_start)]
-    if behind and checker.gaps is not None and not checker.told_end:
-        path = names.log_file(directory, behind[0])
-        report.lost.append(checker.losses.segment(path, max(checker.next_offset, log_start), None))
-    return None if checker.told_end else (bases, checker.next_offset)
+    return listed, bases, lonely
 
 
 def _gaps(path: str, files: Files, log_start: int, asks_epochs: bool, alone: list[int]) -> Gaps:

@@ -14,9 +14,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith(('ch', 'x')) else 's'}"
 
 
-def command(*words: object) -> str:
+def command_line(*words: object) -> str:
     """Returns a command line of kafkalog as it can be typed."""
-    return f"`kafkalog {shlex.join(map(str, words))}`"
+    return f"kafkalog {shlex.join(map(str, words))}"
+
+
+def command(*words: object) -> str:
+    """Returns a command line of kafkalog for a sentence: in backticks."""
+    return f"`{command_line(*words)}`"
 
 
 def span(duration_ms: int) -> str:

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from kafkalog import _shown
 from kafkalog.engine.coordinator import transaction_metadata as transitions
 from kafkalog.engine.coordinator.state_log import Markers, StateLog, TransactionMarker, refuse_reentry
 from kafkalog.engine.coordinator.transaction_metadata import (
@@ -66,6 +67,9 @@ class TransactionSettings(NamedTuple):
     transactional_id_expiration_ms: int = 7 * DAY_MS
 
 
+PARTITIONS_SHOWN = 4  # so many partitions of a transaction are named in a table
+
+
 class TransactionDescription(NamedTuple):
     """A transactional id as `kafka-transactions describe` shows it.
 
@@ -80,6 +84,26 @@ class TransactionDescription(NamedTuple):
     timeout_ms: int
     start_ms: int
     partitions: tuple[TopicPartition, ...]
+
+    def _repr_html_(self) -> str | None:
+        return _shown.or_none(lambda: TransactionDescriptions._show([self]))
+
+
+class TransactionDescriptions(_shown.Shelf[TransactionDescription]):
+    """The transactional ids of a store, by id."""
+
+    @staticmethod
+    def _show(items: Sequence[TransactionDescription]) -> str:
+        rows = (
+            (
+                _shown.cut(each.transactional_id), each.state, _shown.moment(each.start_ms), each.producer_id,
+                each.producer_epoch, ", ".join(map(str, each.partitions[:PARTITIONS_SHOWN]))
+                + ", ..." * (len(each.partitions) > PARTITIONS_SHOWN),
+            )
+            for each in items
+        )  # fmt: skip
+        columns = ("transactional id", "state", "began", "producer id", "epoch", "partitions")
+        return _shown.table(_shown.number(len(items), "transactional id"), columns, rows)
 
 
 class TransactionCoordinator:

@@ -112,16 +112,23 @@ def allocated_bytes(path: str) -> int:
 
 
 class FileSystem(NamedTuple):
-    """A file system.  `free`: bytes for a user; None if its size is unknown, as for some network mounts."""
+    """A file system of `size` bytes.  `free`: bytes for a user; both are None if the size is unknown, as for some
+    network mounts."""
 
     device: int
     free: int | None
+    size: int | None = None
 
 
 def file_system(path: str) -> FileSystem:
     """Returns the file system of `path`.  OSError."""
     found = os.statvfs(path)
-    return FileSystem(os.stat(path).st_dev, found.f_bavail * found.f_frsize if found.f_blocks else None)
+    free, size = (found.f_bavail, found.f_blocks) if found.f_blocks else (None, None)
+    return FileSystem(
+        os.stat(path).st_dev,
+        None if free is None else free * found.f_frsize,
+        None if size is None else size * found.f_frsize,
+    )
 
 
 def free_bytes(path: str) -> int:

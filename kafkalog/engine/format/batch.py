@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 # base offset, length of everything after these first 12 bytes, leader epoch, magic, CRC-32C, attributes, last offset
 # delta, base timestamp, max timestamp, producer id, producer epoch, base sequence, record count.
 HEADER = struct.Struct(">qiibIhiqqqhii")
+# Kafka's names of these fields.
+HEADER_FIELDS = (
+    "baseOffset", "batchLength", "partitionLeaderEpoch", "magic", "crc", "attributes", "lastOffsetDelta",
+    "baseTimestamp", "maxTimestamp", "producerId", "producerEpoch", "baseSequence", "recordsCount",
+)  # fmt: skip
 # Positions at which fields begin.  The fields up to the magic byte are the same in all magics, except for the CRC of
 # magic 0 and 1.
 LENGTH_AT, LEGACY_CRC_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = (

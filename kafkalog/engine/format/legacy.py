@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 RECORD_OVERHEAD = (14, 22)  # bytes of a message with empty key and value, by magic
 
+# The fields of an entry before its key, by magic.  The key and the value follow, each after its size in four bytes.
+ENTRY_FIELDS = ("offset", "messageSize", "crc", "magic", "attributes", "timestamp")
+ENTRY_HEADERS = (struct.Struct(">qiIbb"), struct.Struct(">qiIbbq"))
+
 _ENTRY = struct.Struct(">qi")
 _SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")

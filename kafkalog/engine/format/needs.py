@@ -28,9 +28,34 @@ def need_duckdb() -> Any:
     return _need("duckdb", "duckdb")
 
 
+def need_altair() -> Any:
+    """Returns the module altair; raises like `need_pyarrow`."""
+    return _need("altair", "report")
+
+
 def need_prometheus_client() -> Any:
     """Returns the module prometheus_client; MissingPackageException (an ImportError) says how to install it."""
     return _need("prometheus_client", "metrics")
+
+
+def need_jinja2() -> Any:
+    """Returns the module jinja2; raises like `need_prometheus_client`."""
+    return _need("jinja2", "report")
+
+
+def need_vl_convert() -> Any:
+    """Returns the module vl_convert; raises like `need_prometheus_client`."""
+    return _need("vl_convert", "report")
+
+
+def need_starlette() -> Any:
+    """Returns the module starlette; raises like `need_prometheus_client`."""
+    return _need("starlette", "ui")
+
+
+def need_uvicorn() -> Any:
+    """Returns the module uvicorn; raises like `need_prometheus_client`."""
+    return _need("uvicorn", "ui")
 
 
 def _need(package: str, extra: str) -> Any:

@@ -315,7 +315,7 @@ class ProducerStateManager(ProducerTable):
 
     def load_entries(self, entries: Iterable[ProducerSnapshotEntry], current_time_ms: int) -> None:
         """Applies entries of a snapshot, except those that have expired."""
-        for entry in map(_from_snapshot, entries):
+        for entry in map(entry_from_snapshot, entries):
             if not self._is_producer_expired(current_time_ms, entry):
                 self.load_producer_entry(entry)
         self.update_oldest_txn_timestamp()
@@ -433,7 +433,8 @@ def _to_snapshot(entry: ProducerStateEntry) -> ProducerSnapshotEntry:
     )
 
 
-def _from_snapshot(snapshot: ProducerSnapshotEntry) -> ProducerStateEntry:
+def entry_from_snapshot(snapshot: ProducerSnapshotEntry) -> ProducerStateEntry:
+    """Returns the state of a producer as a snapshot has it."""
     first_offset = snapshot.current_txn_first_offset
     entry = ProducerStateEntry(
         snapshot.producer_id,

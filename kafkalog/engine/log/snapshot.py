@@ -469,6 +469,19 @@ class Snapshot:
             )
         return self._transactions
 
+    def unfollowed_bytes(self) -> int:
+        """Returns how many bytes of logs `transactions` reads: those after the newest producer snapshot."""
+        start, _ = self._newest_snapshot()
+        if start >= self.log_end_offset or not self.segments or (self.tail_is_plain and start >= self.bases[-1]):
+            return 0
+        place = max(bisect_right(self.bases, start) - 1, 0)
+        return sum(self.readable_bytes(segment) for segment in self.segments[place:])
+
+    def is_stable_before_last(self) -> bool:
+        """Returns whether a producer snapshot shows that no transaction is open before the last segment."""
+        start, there = self._newest_snapshot()
+        return not there and bool(self.bases) and start >= self.bases[-1]
+
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
         """Returns where to start reading transactions, and those open there (producer id -> first offset)."""
         for offset in sorted(names.offsets_in(self.listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX), reverse=True):

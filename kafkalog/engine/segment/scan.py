@@ -164,12 +164,19 @@ class LogScan:
 
 def crc_matches_in(file: File, position: int, size: int) -> bool:
     """Returns whether the `size` bytes at `position` have the right checksum for their magic. Reads them in slices."""
+    found = crcs_in(file, position, size)
+    return found is not None and found[0] == found[1]
+
+
+def crcs_in(file: File, position: int, size: int) -> tuple[int, int] | None:
+    """Returns the stored and the computed checksum of the batch of `size` bytes at `position`, by its magic. Reads it
+    in slices. Returns None if the bytes are too few."""
     head = file.pread(min(size, RECORD_BATCH_OVERHEAD), position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
-        return False
+        return None
     legacy_magic = magic_byte(head) < 2
     if not legacy_magic and size < RECORD_BATCH_OVERHEAD:
-        return False
+        return None
     stored = int.from_bytes(head[LEGACY_CRC_AT:MAGIC_AT] if legacy_magic else head[CRC_AT:ATTRIBUTES_AT], "big")
     update, at, end = (crc32, MAGIC_AT, size) if legacy_magic else (crc32c, ATTRIBUTES_AT, size)
     buffer = memoryview(bytearray(min(CRC_SLICE_BYTES, size)))
@@ -177,7 +184,7 @@ def crc_matches_in(file: File, position: int, size: int) -> bool:
     while at < end:
         got = file.pread_into(buffer[: min(len(buffer), end - at)], position + at)
         if got == 0:
-            return False
+            return None
         computed = update(buffer[:got], computed)
         at += got
-    return computed == stored
+    return stored, computed
