@@ -37,6 +37,8 @@ FLOORS = [  # lowest first; layers on one line are equal, and do not know each o
     FACE,
     ("toolbox",),
     ("spark",),
+    ("report",),
+    ("ui",),
     ("cli",),
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -178,6 +180,23 @@ def test_no_folder_has_a_circle_inside() -> None:
         module: {other for other in others if room_of(other) == room_of(module)} for module, others in graph().items()
     }
     assert list(circles(edges)) == []
+
+
+# A module that a lower layer imports by its name at run time, because it is above: who, what, and for which call.
+REACHES_UP = {
+    ("_face.plotting", "report.plots"),  # plot() of a partition, a topic and a store
+    ("engine.host.log_contexts", "engine.remote.known_copies"),  # a deletion without a known tier
+}
+
+
+def test_who_reaches_up_by_name() -> None:
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = module_of(path)
+        for named in re.findall(r"import_module\(\s*\"kafkalog\.([\w.]+)\"", path.read_text()):
+            if named in MODULES and goes_up(module, named):
+                found.add((module, named))
+    assert found == REACHES_UP
 
 
 def test_the_look_finds_what_it_looks_for() -> None:
