@@ -59,6 +59,7 @@ COMMANDS = {
     "move": "Move a partition to another log directory, offline.",
     "recover": "Recover partitions after a crash: truncate logs at damage and rebuild the rest.",
     "reindex": "Check indexes against their logs, and rebuild the wrong ones.",
+    "report": "Write pictures and tables of log directories as one HTML file.",
     "restore": "Check a backup, and restore it or some of its partitions as log directories.",
     "retain": "Delete old segments by the retention settings, or until enough disk space is free.",
     "salvage": "Copy all readable records of damaged partitions to a new directory.",
@@ -67,6 +68,7 @@ COMMANDS = {
     "tier": "Work with a remote tier: list, verify, upload, restore, find orphans.",
     "topics": "Show the topics of log directories in one table.",
     "transactions": "Show open and hanging transactions; abort one offline.",
+    "ui": "Serve live pages to a browser: the report, and a browser of records.",
     "verify": "Check every batch and index entry of a log directory for damage.",
 }
 # Examples at the end of `kafkalog <command> --help`.
@@ -120,6 +122,10 @@ EXAMPLES = {
     "move": ("kafkalog move /disk1/kafka-logs/orders-0 /disk2/kafka-logs --yes",),
     "recover": ("kafkalog recover /var/kafka-logs orders-0",),
     "reindex": ("kafkalog reindex /var/kafka-logs orders-0 --yes",),
+    "report": (
+        "kafkalog report /var/kafka-logs -o report.html",
+        "kafkalog report /disk1/kafka-logs /disk2/kafka-logs orders --deep -o orders.html",
+    ),
     "restore": (
         "kafkalog restore /backups/2026-11-28 /var/kafka-logs",
         "kafkalog restore /backups/2026-11-28 /tmp/orders orders --yes",
@@ -142,6 +148,10 @@ EXAMPLES = {
     "transactions": (
         "kafkalog transactions /var/kafka-logs orders --hanging-after 1h",
         "kafkalog transactions abort /var/kafka-logs orders-0 --start-offset 38",
+    ),
+    "ui": (
+        "kafkalog ui /var/kafka-logs --open",
+        "kafkalog ui /disk1/kafka-logs /disk2/kafka-logs --registry-dir schemas/ --schema orders=order.avsc",
     ),
     "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),
 }

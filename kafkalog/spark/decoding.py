@@ -15,13 +15,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
+from kafkalog._face.avro_schemas import whole_schema
+from kafkalog._face.proto_schemas import Proto, prefixes, proto_of
+from kafkalog._face.schemas import FORMATS, TOKEN, USER_INFO, Schema, listed, load_schemas
 from kafkalog.decoding import EXPECTED_FORMAT
 from kafkalog.engine.format.values import shown
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.spark.avro_schemas import whole_schema
 from kafkalog.spark.json_types import spark_type
-from kafkalog.spark.proto_schemas import Proto, prefixes, proto_of
-from kafkalog.spark.schemas import FORMATS, TOKEN, USER_INFO, Schema, listed, load_schemas
 
 MODES = ("FAILFAST", "PERMISSIVE")
 HEADER_BYTES = 5

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from kafkalog._face.schemas import Schema
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.spark.schemas import Schema
 
 SIMPLE = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
 DEPTH_MAX = 64

@@ -176,9 +176,9 @@ def test_payloads_of_protobuf(session: Any) -> None:
     from google.protobuf import descriptor_pool, message_factory
     from pyspark.sql import functions as F  # noqa: N812
 
+    from kafkalog._face.proto_schemas import proto_of
+    from kafkalog._face.schemas import load_schemas
     from kafkalog.spark.decoding import _Wire, proto_payload
-    from kafkalog.spark.proto_schemas import proto_of
-    from kafkalog.spark.schemas import load_schemas
 
     def file(*names: str) -> Any:
         made = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from kafkalog._face import proto_schemas
+from kafkalog._face.avro_schemas import whole_schema
+from kafkalog._face.proto_schemas import prefixes, proto_of
+from kafkalog._face.schemas import Registry, Schema, load_schemas
 from kafkalog.errors import (
     IllegalArgumentException,
     NoSuchFileException,
     RemoteResourceNotFoundException,
     RemoteStorageException,
 )
-from kafkalog.spark import proto_schemas
-from kafkalog.spark.avro_schemas import whole_schema
 from kafkalog.spark.json_types import spark_type
-from kafkalog.spark.proto_schemas import prefixes, proto_of
-from kafkalog.spark.schemas import Registry, Schema, load_schemas
 from tests.spark.registry import Entry, Running, running
 
 V1 = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})

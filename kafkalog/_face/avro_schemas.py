@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kafkalog._face.schemas import Schema
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.spark.schemas import Schema
 
 PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 NAMED = frozenset(("record", "error", "enum", "fixed"))

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafkalog._face.schemas import Schema
 from kafkalog.errors import IllegalArgumentException, MissingPackageException
-from kafkalog.spark.schemas import Schema
 
 SECONDS_MAX = 60
 SET_HINT = "give a descriptor set: protoc --include_imports --descriptor_set_out=ID.desc FILE.proto"
