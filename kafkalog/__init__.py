@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kafkalog import reader as reader
     from kafkalog import records as records
     from kafkalog import remote as remote
+    from kafkalog import report as report
     from kafkalog import spark as spark
     from kafkalog import store as store
     from kafkalog import toolbox as toolbox
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "config", "decoding", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote",
-    "spark", "store", "toolbox", "topic", "transaction",
+    "report", "spark", "store", "toolbox", "topic", "transaction",
 )  # fmt: skip
 # Modules of earlier releases that the next one removes: `_renamed.MODULES` says where each is now.
 _MOVED = ("cleaner", "coordinator", "files", "format", "log", "manager", "segment", "topics")

@@ -116,6 +116,15 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
     return "".join(lines)
 
 
+def facts(thing: object, told: Iterable[tuple[str, object]]) -> str:
+    """Returns an HTML table with the repr of an object, and below it the name and value of each fact about it.
+
+    A fact whose value is None is not known, and is omitted.
+    """
+    rows = ((name, cut(value) if isinstance(value, str) else value) for name, value in told if value is not None)
+    return table(repr(thing)[1:-1], ("", ""), rows)
+
+
 RECORD_COLUMNS = ("record", "time", "key", "value", "headers")
 
 

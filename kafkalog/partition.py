@@ -18,6 +18,7 @@ from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog._face.describing import SAMPLE_ROWS, Budget, PartitionDescription, describe_partition
 from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.keywords import takes
+from kafkalog._face.plotting import plotted
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
@@ -26,6 +27,7 @@ from kafkalog._face.waiting import Bells, Waiting
 from kafkalog._face.writer import Writer
 from kafkalog._native.state.blocks import Closing
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
@@ -87,6 +89,7 @@ class Partition(Closing, ClosingAsync, Readable):
         *,
         close: Callable[[], object] | None = None,
         how_to_write: str = "write in the process that writes it; if there is none, open it with read_only=False",
+        files: Files = OS_FILES,
     ) -> None:
         """Creates a Partition for `open_log` and `Store`.
 
@@ -97,6 +100,7 @@ class Partition(Closing, ClosingAsync, Readable):
             bells: Wakes threads that wait for an offset.
             close: Closes a read-only Partition.
             how_to_write: The hint of the error for a write to a read-only Partition.
+            files: The file system of the log directory.
         """
         self.topic_partition = source.topic_partition
         self.appends = appends
@@ -105,6 +109,7 @@ class Partition(Closing, ClosingAsync, Readable):
         self._bells = bells
         self._close = close
         self._how_to_write = how_to_write
+        self._files = files
 
     # --- open and close ----------------------------------------------------------------------------
 
@@ -346,6 +351,46 @@ class Partition(Closing, ClosingAsync, Readable):
         self._readable()
         self.refresh()
         return describe_partition(self._readable(), budget, sample_rows)
+
+    @takes()
+    def plot(self, name: str | None = None, *, deep: bool = False) -> Any:
+        """Returns pictures of the partition for a notebook (`pip install 'kafkalog[report]'`).
+
+        The pictures show its segments over time, sizes of batches and what compression they reach, records and bytes an
+        hour, transactions, and damage.  The call reads the directory as `kafkalog report` does: sizes, indexes and a
+        sample of batch headers, so it is fast for a large log too.  It takes no lock, and other threads may append
+        meanwhile.  The chart contains its numbers, at most 5,000 rows of a table, and no longer needs the log.
+
+        Args:
+            name: The one picture to return.  By default all of the partition's pictures that have something to show,
+                one below the other.
+            deep: Read every batch instead of a sample.
+
+        Returns:
+            An altair chart, which a notebook displays without a network; `chart.save("chart.svg")` writes it to a file.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type, or no picture has that name; the error lists the
+                names.
+            IllegalStateException: The Partition is closed.
+            UnknownTopicOrPartitionException: The topic was deleted.
+            KafkaStorageException: The directory cannot be read.
+            MissingPackageException: altair or vl-convert is not installed.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"tea", b"milk"])
+            ...     chart = log.plot("segments")
+            >>> chart.to_dict()["datasets"]["segments"][0]["records"]
+            2
+        """
+        return plotted(self._place_to_plot, name, deep=deep, topic=self.topic, partition=self.partition)
+
+    def _place_to_plot(self) -> tuple[Sequence[str], Files]:
+        self._readable()
+        self.refresh()
+        self._readable()
+        return [self.log_dir], self._files
 
     # --- reading -----------------------------------------------------------------------------------
 

@@ -676,6 +676,14 @@ class Producer(Sends, ClosingAsync, Shown):
         waits = "" if self.closed or not self.buffered_bytes else f", {_shown.size(self.buffered_bytes)} on the way"
         return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}{waits}>"
 
+    def _repr_html_(self) -> str | None:
+        """Returns a table for notebooks."""
+        return _shown.or_none(lambda: _shown.facts(self, self._facts()))
+
+    def _facts(self) -> list[tuple[str, object]]:
+        settings = self._it.settings._asdict()
+        return [("on the way", _shown.size(self.buffered_bytes)), *((name, settings[name]) for name in settings)]
+
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be cleared by then
         it: RecordAccumulator | None = getattr(self, "_it", None)
         if it is None or it.closing or not it.life.live or is_finalizing():

@@ -39,8 +39,8 @@ import math
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice, starmap
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog import _shown
 from kafkalog._face import store_cursors
@@ -54,6 +54,7 @@ from kafkalog._face.chunk_reader import (
     receive_message_set,
 )
 from kafkalog._face.decoded import Decoding, decoding_of
+from kafkalog._face.frames import table_of
 from kafkalog._face.in_threads import ClosingAsync, in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
@@ -202,16 +203,36 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     def __repr__(self) -> str:
         name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
+        at = self._at()
+        places = [f"{partition}@{offset}" for partition, offset in list(at.items())[:PLACES_SHOWN]]
+        more = f" and {len(at) - PLACES_SHOWN:,} more" if len(at) > PLACES_SHOWN else ""
+        state = "closed" if self.closed else "open"
+        return f"<StoreReader{name} of {self._home.place}, {state}, at {', '.join(places) or 'no partition'}{more}>"
+
+    def _at(self) -> dict[TopicPartition, int]:
+        """Returns the positions as they are shown, without waiting for a thread that uses the reader."""
         turns = getattr(self, "_turns", None)
         at = {} if turns is None else {each: found.position for each, found in list(turns.readers.items())}
         walk = self._walk
         told = None if walk is None else _shown.or_none(walk.told)  # None while another thread is in it
         if told is not None and told[0].topic_partition in at:
             at[told[0].topic_partition] = max(told[1], told[0].position)
-        places = [f"{partition}@{offset}" for partition, offset in list(at.items())[:PLACES_SHOWN]]
-        more = f" and {len(at) - PLACES_SHOWN:,} more" if len(at) > PLACES_SHOWN else ""
-        state = "closed" if self.closed else "open"
-        return f"<StoreReader{name} of {self._home.place}, {state}, at {', '.join(places) or 'no partition'}{more}>"
+        return at
+
+    def _repr_html_(self) -> str | None:
+        """Returns a table of the positions for notebooks."""
+        return _shown.or_none(self._html)
+
+    def _html(self) -> str:
+        def row(place: TopicPartition, offset: int) -> tuple[object, ...]:
+            span = _shown.or_none(lambda: self._home.glance(place))  # it does not look at the disk
+            if span is None:
+                return place, f"{offset:,}", "-", "-"
+            return place, f"{offset:,}", f"{span[1]:,}", f"{max(0, span[1] - offset):,}"
+
+        name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
+        caption = f"StoreReader{name} of {self._home.place}, {'closed' if self.closed else 'open'}"
+        return _shown.table(caption, ("partition", "position", "end", "lag"), starmap(row, self._at().items()))
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -489,12 +510,17 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             >>> table.to_pylist()
             [{'offset': 0, 'id': 7}]
         """
-        wanted, batches = self._batches_of(columns, BATCH_ROWS, 0, decoding)
+        return self._whole(table_of, columns, decoding)
+
+    def _whole(
+        self, use: Callable[[pa.Schema, Iterator[pa.RecordBatch]], T], columns: Sequence[str] | None, options: Any
+    ) -> T:
+        wanted, batches = self._batches_of(columns, BATCH_ROWS, 0, options)
         with self._turn as mine:
             self._undo = self._places(self._begin(mine))
-        table: pa.Table = need_pyarrow().Table.from_batches(list(batches), wanted.schema)
+        found = use(wanted.schema, batches)
         self._undo = None  # no signal handler runs between this and the return
-        return table
+        return found
 
     @staticmethod
     def _places(readers: dict[TopicPartition, PartitionReader]) -> list[Place]:

@@ -32,6 +32,7 @@ from kafkalog._face.cutting import told_of_cuts
 from kafkalog._face.describing import Budget, StoreDescription, describe_topic
 from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.keywords import called, takes
+from kafkalog._face.plotting import plotted
 from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
@@ -45,6 +46,7 @@ from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog._limits import LONG_MAX
 from kafkalog._native.state.blocks import Closing
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription, TransactionDescriptions
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.files.failure import full_at_open
 from kafkalog.engine.format import values
@@ -82,7 +84,6 @@ if TYPE_CHECKING:
     from kafkalog._face.opening import Durability
     from kafkalog._face.selection import Place
     from kafkalog._face.topic_info import TopicInfo
-    from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.engine.format.group_records import CommittedOffset
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
@@ -303,6 +304,41 @@ class Store(Closing, ClosingAsync, Readable):
                 found.topics.append(describe_topic(self._home, name, budget, sample_rows))
                 found.sample.extend(found.topics[-1].sample)
         return found
+
+    @takes()
+    def plot(self, name: str | None = None, *, deep: bool = False) -> Any:
+        """Returns pictures of the store for a notebook (`pip install 'kafkalog[report]'`).
+
+        The pictures show topics by bytes, disks, rates over time, and codecs.  The call reads the directory as
+        `kafkalog report` does: sizes, indexes and a sample of batch headers, so it is fast for a large log too.  It
+        takes no lock, and other threads may append meanwhile.  The chart contains its numbers, at most 5,000 rows of a
+        table, and no longer needs the log.
+
+        Args:
+            name: The one picture to return.  By default all overview pictures that have something to show, one below
+                the other.
+            deep: Read every batch instead of a sample.
+
+        Returns:
+            An altair chart, which a notebook displays without a network; `chart.save("chart.svg")` writes it to a file.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type, or no picture has that name; the error lists the
+                names.
+            IllegalStateException: The store is closed.
+            KafkaStorageException: The directory cannot be read.
+            MissingPackageException: altair or vl-convert is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"value")
+            ...     chart = store.plot()
+        """
+        return plotted(self._place_to_plot, name, deep=deep)
+
+    def _place_to_plot(self) -> tuple[Sequence[str], Files]:
+        self._home.check_open()
+        return self._home.log_dirs, self._home.files
 
     @takes()
     def create_topic(
@@ -677,7 +713,7 @@ class Store(Closing, ClosingAsync, Readable):
             ...     print([(each.transactional_id, each.state) for each in store.transactions()])
             [('biller-1', 'CompleteCommit')]
         """
-        return sorted(self._home.list_transactions())
+        return TransactionDescriptions(sorted(self._home.list_transactions()))
 
     def abort_transaction(self, transactional_id: str) -> bool:
         """Aborts and fences the open transaction of an id.

@@ -16,6 +16,7 @@ from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
 from kafkalog._face.describing import SAMPLE_ROWS, Budget, TopicDescription, describe_topic, html_of_topic
 from kafkalog._face.in_threads import in_thread
 from kafkalog._face.keywords import takes
+from kafkalog._face.plotting import plotted
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
 from kafkalog._face.shown import show_topic
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalog._face.home import Home
     from kafkalog._face.store_partition import StorePartition
     from kafkalog._face.topic_info import TopicInfo
+    from kafkalog.engine.files import Files
 
 
 __all__ = ["RecordMetadata", "Topic", "TopicDescription", "TopicInfo"]
@@ -169,7 +171,7 @@ class Topic(Single, Readable):
         place = TopicPartition(self.name, values.whole(number, "partition", low=0))
         source = home.source(place)
         appends = None if home.read_only else home.partition(place)
-        return Partition(source, appends, home.life, home.bells, how_to_write=home.how_to_write)
+        return Partition(source, appends, home.life, home.bells, how_to_write=home.how_to_write, files=home.files)
 
     def _parts(self, partitions: Any) -> Sequence[Partition]:
         there = self._home.numbers(self.name)
@@ -208,6 +210,43 @@ class Topic(Single, Readable):
         """
         sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
         return describe_topic(self._home, self.name, Budget(exact=values.flag(exact, "exact")), sample_rows)
+
+    @takes()
+    def plot(self, name: str | None = None, *, deep: bool = False) -> Any:
+        """Returns pictures of the topic for a notebook (`pip install 'kafkalog[report]'`).
+
+        The pictures show how records and bytes are spread over its partitions and over time.  The call reads the
+        directory as `kafkalog report` does: sizes, indexes and a sample of batch headers, so it is fast for a large log
+        too.  It takes no lock, and other threads may append meanwhile.  The chart contains its numbers, at most 5,000
+        rows of a table, and no longer needs the log.
+
+        Args:
+            name: The one picture to return.  By default all of the topic's pictures that have something to show, one
+                below the other.
+            deep: Read every batch instead of a sample.
+
+        Returns:
+            An altair chart, which a notebook displays without a network; `chart.save("chart.svg")` writes it to a file.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type, or no picture has that name; the error lists the
+                names.
+            IllegalStateException: The store is closed.
+            UnknownTopicOrPartitionException: The topic was deleted.
+            KafkaStorageException: The directory cannot be read.
+            MissingPackageException: altair or vl-convert is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders", partitions=2)
+            ...     offsets = orders.append_many([b"tea", b"milk"])
+            ...     chart = orders.plot()
+        """
+        return plotted(self._place_to_plot, name, deep=deep, topic=self.name)
+
+    def _place_to_plot(self) -> tuple[Sequence[str], Files]:
+        self._home.info(self.name)
+        return self._home.log_dirs, self._home.files
 
     def __repr__(self) -> str:
         return show_topic(self._home, self.name)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
+from kafkalog import _shown
 from kafkalog._face.batch_maker import Records, next_sequence
 from kafkalog._face.ready_batches import ReadyBatches
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
@@ -68,6 +69,7 @@ OffsetsToCommit: TypeAlias = (  # three types, because the keys of a Mapping are
     "Mapping[str, int | CommittedOffset] | Mapping[TopicPartition, int | CommittedOffset]"
     " | Mapping[str | TopicPartition, int | CommittedOffset]"
 )
+PARTS_SHOWN = 4  # partitions
 _FENCED = (ProducerFencedException, InvalidProducerEpochException, InvalidPidMappingException)
 
 
@@ -256,6 +258,19 @@ class StoreTransaction(Block, Shown):
 
     def __repr__(self) -> str:
         return f"<StoreTransaction of {self.transactional_id!r}, {'open' if self.active else 'not open'}>"
+
+    def _repr_html_(self) -> str | None:
+        """Returns a table for notebooks."""
+        return _shown.or_none(lambda: _shown.facts(self, self._facts()))
+
+    def _facts(self) -> list[tuple[str, object]]:
+        parts = list(self._parts)
+        written = ", ".join(map(str, parts[:PARTS_SHOWN])) + ", ..." * (len(parts) > PARTS_SHOWN)
+        return [
+            ("began", _shown.moment(self._start_ms) if self.active and self._start_ms else None),
+            ("aborted after", f"{self.timeout_ms:,} ms"),
+            ("has written to", written if self.active and parts else None),
+        ]
 
     # --- as a block ------------------------------------------------------------------------------------
 
@@ -823,6 +838,10 @@ class Transaction(Block, Shown):
     def __repr__(self) -> str:
         state = "open" if self.active else "not open"
         return f"<Transaction of {self.transactional_id!r} in {self.topic_partition}, {state}>"
+
+    def _repr_html_(self) -> str | None:
+        """Returns a table for notebooks."""
+        return _shown.or_none(lambda: _shown.facts(self, self._it._facts()))
 
     def __enter__(self) -> Transaction:
         self._it.__enter__()

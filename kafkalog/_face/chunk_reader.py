@@ -31,6 +31,7 @@ import numpy as np
 
 from kafkalog import _shown
 from kafkalog._face.arrow_stream import ArrowStream
+from kafkalog._face.keywords import unexpected
 from kafkalog._face.shown import Shown
 from kafkalog._face.times import ALL_TIMES, Times
 from kafkalog._limits import INT_MAX, LONG_MAX
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
+BATCH_ROWS = 65_536  # the most rows of a record batch
 ARROW_BATCH_BYTES = 2 << 20  # one chunk a batch: the allocator reuses such blocks, larger ones come new and cold
 RECEIVED_BYTES_MAX = 128 << 20  # the largest message set, unless the caller accepts more
 UNREADABLE = (BadBytesError, InvalidRecordException)  # the errors that readers raise for damage
@@ -281,6 +283,19 @@ class ChunkReader(ArrowStream, Closing, Shown):
 
     def __repr__(self) -> str:
         return f"<ChunkReader of {self.topic_partition} at offset {self.offset}>"
+
+    def _repr_html_(self) -> str | None:
+        """Returns a table for notebooks."""
+        return _shown.or_none(lambda: _shown.facts(self, self._facts()))
+
+    def _facts(self) -> list[tuple[str, object]]:
+        return [
+            ("log directory", self.source.log_dir),
+            ("next offset", f"{self.offset:,}"),
+            ("isolation", self.isolation),
+            ("end offset", self.end_offset),
+            ("reads of the disk", f"{self.reads:,}"),
+        ]
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -724,7 +739,9 @@ class ChunkReader(ArrowStream, Closing, Shown):
         """
         return walk_records(self.batches_of_records())
 
-    def arrow_reader(self, columns: Sequence[str] | None = None, *, batch_rows: int = 65_536) -> pa.RecordBatchReader:
+    def arrow_reader(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS
+    ) -> pa.RecordBatchReader:
         """Returns the records from `offset` to the current end as a pyarrow RecordBatchReader, which reads them lazily.
 
         Args:
@@ -754,6 +771,22 @@ class ChunkReader(ArrowStream, Closing, Shown):
             arrow.schema(columns), self._record_batches(columns, batch_rows)
         )
         return found
+
+    def _whole(
+        self, use: Callable[[pa.Schema, Iterator[pa.RecordBatch]], T], columns: Sequence[str] | None, options: Any
+    ) -> T:
+        need_pyarrow()
+        from kafkalog._face import arrow
+
+        if options:
+            raise unexpected(next(iter(options)), ("columns", "copy", "dtype_backend"))
+        before = self.offset
+        schema, batches = arrow.schema(columns), self._record_batches(columns, BATCH_ROWS)
+        try:
+            return use(schema, batches)
+        except BaseException:
+            self.seek(before)
+            raise
 
     def _record_batches(self, columns: Sequence[str] | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
         from kafkalog._face import arrow

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafkalog._face.waiting import Bells
     from kafkalog.engine.coordinator.group_offsets import GroupOffsets
     from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
-    from kafkalog.engine.files import Clock
+    from kafkalog.engine.files import Clock, Files
     from kafkalog.engine.files.processes import Life
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.host.log_manager import LogManager
@@ -86,6 +86,14 @@ class Home(TransactionHome, Protocol):
     @property
     def how_to_write(self) -> str:
         """A hint how to write, if it is read-only."""
+
+    @property
+    def log_dirs(self) -> Sequence[str]:
+        """Its directories that can be read."""
+
+    @property
+    def files(self) -> Files:
+        """The file system that has them."""
 
     def close(self) -> None:
         """Closes it, as `Store.close`."""

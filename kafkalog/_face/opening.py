@@ -159,7 +159,7 @@ def open_log(
         log_dirs.listing(root, files)
         view = PartitionView(root, partition, files=files)
         view.life = Life()
-        return Partition(view, None, view.life, Bells(), close=view.close)
+        return Partition(view, None, view.life, Bells(), close=view.close, files=files)
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability is {durability!r}; expected 'os' or 'fsync'")
     names.validate_topic_name(partition.topic)
@@ -207,7 +207,7 @@ def open_log(
             is_undecided = engine.producer_state_manager.first_undecided_offset is not None
             if abort_left_open and (is_undecided or lease.directory.has_unclean(TRANSACTION_STATE_TOPIC)):
                 own.end_left(cuts_nothing=on_damage == "raise")
-            return Partition(own.source(), own, own.life, Bells())
+            return Partition(own.source(), own, own.life, Bells(), files=files)
         except BaseException:
             lease.give_up()
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kafkalog._face.arrow_stream import stream_of
 from kafkalog._face.chunk_reader import UNREADABLE
@@ -24,6 +24,7 @@ from kafkalog._face.decoded import (
     taken_from,
     with_values,
 )
+from kafkalog._face.frames import DuckTable, pandas_of, polars_of, table_of
 from kafkalog._face.keywords import takes
 from kafkalog._face.lazy import Lazy
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
@@ -31,7 +32,7 @@ from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
 from kafkalog._face.window import hint_beyond
 from kafkalog.engine.format import values
-from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
+from kafkalog.engine.format.needs import need_duckdb, need_pyarrow
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
@@ -264,10 +265,7 @@ class Readable(Shown):
             >>> table.to_pylist()
             [{'offset': 0, 'id': 7, 'amount': 2.5}]
         """
-        pa = need_pyarrow()
-        schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
-        found = list(batches)
-        return pa.Table.from_batches(found, schema if found else known_schema(schema))
+        return table_of(*self._arrow(start, end, BATCH_ROWS, reading))
 
     @takes(Reading)
     def arrow_reader(
@@ -309,16 +307,26 @@ class Readable(Shown):
         return stream_of(self.arrow_reader(), requested_schema)
 
     @takes(Reading)
-    def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
+    def to_pandas(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        dtype_backend: Literal["numpy", "pyarrow"] = "numpy",
+        **reading: Unpack[Reading],
+    ) -> Any:
         """Returns records as a pandas DataFrame (`pip install 'kafkalog[pandas]'`).
 
         Types are those of pyarrow's `to_pandas`, with one exception: columns of integers or booleans with nulls get
         pandas' nullable types (Int64, boolean), because a float64 would change large integers.  Values inside lists and
-        objects are Python objects.
+        objects are Python objects.  Such a frame is a copy: pandas has no other form for text, bytes and headers.  With
+        `dtype_backend="pyarrow"` the columns are the Arrow columns themselves, of type `pandas.ArrowDtype`, and nothing
+        is copied.
 
         Args:
             start: As for `records`.
             end: As for `records`.
+            dtype_backend: "numpy" for pandas' usual types, "pyarrow" for Arrow's, as in pandas' own `read_parquet`.
             **reading: As for `read_arrow`.
 
         Returns:
@@ -337,11 +345,14 @@ class Readable(Shown):
             0       0  b'one'
             1       1  b'two'
         """
-        return _in_pandas(self.read_arrow(start, end, **reading))
+        in_pandas = pandas_of(dtype_backend)
+        return in_pandas(self.read_arrow(start, end, **reading))
 
     @takes(Reading)
     def to_polars(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
         """Returns records as a polars DataFrame (`pip install 'kafkalog[polars]'`).
+
+        Its columns use the memory of the Arrow table: they are not copied.
 
         Args:
             start: As for `records`.
@@ -362,8 +373,8 @@ class Readable(Shown):
             ...     print(orders.to_polars(columns=["offset", "value"]).rows())
             [(0, b'one'), (1, b'two')]
         """
-        polars = need_polars()
-        return polars.DataFrame(self.read_arrow(start, end, **reading))
+        in_polars = polars_of()
+        return in_polars(self.read_arrow(start, end, **reading))
 
     @takes(Reading)
     def to_duckdb(
@@ -372,17 +383,22 @@ class Readable(Shown):
         name: str,
         start: Place | None = None,
         end: Place | None = None,
+        *,
+        copy: bool = True,
         **reading: Unpack[Reading],
     ) -> Any:
         """Creates or replaces a table of a DuckDB connection with records (`pip install 'kafkalog[duckdb]'`).
 
         The rows are copied batch by batch.  After an error there is no new table, and an old table of that name stays.
+        With `copy=False` nothing is copied: the records are read into Arrow's memory, and DuckDB gets a view of it.
 
         Args:
             connection: A connection of `duckdb.connect()`.
             name: The table's name; `schema.table` is a table of that schema.
             start: As for `records`.
             end: As for `records`.
+            copy: Copy the rows into a table, which DuckDB can keep in a file.  With False it is a view of the
+                connection, which scans the Arrow memory.
             **reading: As for `read_arrow`.
 
         Returns:
@@ -403,37 +419,8 @@ class Readable(Shown):
             [(2,)]
         """
         need_duckdb()
-        if not hasattr(connection, "register"):
-            raise IllegalArgumentException(
-                f"connection: found {values.shown(connection)}, expected one of duckdb.connect()"
-            )
-        if not values.text(name, "name"):
-            raise IllegalArgumentException("name: found an empty text, expected the name of a table")
-        parts = name.split(".")
-        if len(parts) > 3 or not all(parts):
-            raise IllegalArgumentException(
-                f"name: found {values.shown(name)}, expected a table, schema.table or database.schema.table"
-            )
-        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
-        failures: list[BaseException] = []
-        schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
-        rows = need_pyarrow().RecordBatchReader.from_batches(known_schema(schema), _watched(batches, failures))
-        stream = f"kafkalog_rows_{id(rows):x}"
-        connection.register(stream, rows)
-        try:
-            connection.execute(f"CREATE OR REPLACE TABLE {quoted} AS SELECT * FROM {stream}")
-        except Exception as error:  # an error of DuckDB, which contains ours as text
-            if failures:
-                raise failures[0] from None
-            if len(parts) > 1 and type(error).__name__ == "CatalogException":
-                raise IllegalArgumentException(
-                    f"name: found {values.shown(name)}, which DuckDB cannot create: {error}",
-                    hint=f"create the schema {'.'.join(parts[:-1])} first, or leave out the dot",
-                ) from error
-            raise
-        finally:
-            connection.unregister(stream)
-        return connection.table(quoted)
+        target = DuckTable(connection, name, copy=copy)
+        return target.filled(*self._arrow(start, end, BATCH_ROWS, reading))
 
     @takes(Reading)
     def latest(
@@ -513,40 +500,6 @@ class Readable(Shown):
         known, batches = _decoded(decode, columns, read, parts, selection, None, partial(self._parts, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
-
-
-def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]:
-    """Yields the same items; keeps the error that ends them, because a consumer may raise another one."""
-    try:
-        yield from batches
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        failures.append(error)
-        raise
-
-
-def _in_pandas(table: pa.Table) -> Any:
-    """Returns a table as a DataFrame with exact integers and booleans, also in columns with nulls."""
-    pandas, pyarrow = need_pandas(), need_pyarrow()
-    kinds = pyarrow.types
-    with_nulls = [
-        field.name
-        for field, column in zip(table.schema, table.columns, strict=True)
-        if column.null_count and (kinds.is_integer(field.type) or kinds.is_boolean(field.type))
-    ]
-    if not with_nulls:
-        return table.to_pandas()
-
-    def nullable(kind: pa.DataType) -> Any:
-        if kinds.is_boolean(kind):
-            return pandas.BooleanDtype()
-        return pandas.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("u", "U"))
-
-    exact = table.select(with_nulls).to_pandas(types_mapper=nullable)
-    if len(with_nulls) == table.num_columns:
-        return exact
-    return pandas.concat([table.drop_columns(with_nulls).to_pandas(), exact], axis=1)[table.column_names]
 
 
 def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:

@@ -277,6 +277,16 @@ class StoreHome:
     def _is_live(self) -> bool:
         return self.life.live
 
+    @property
+    def log_dirs(self) -> Sequence[str]:
+        """The directories that are online."""
+        return self.manager.live_log_dirs
+
+    @property
+    def files(self) -> Files:
+        """The file system that has the directories."""
+        return self.manager.files
+
     def check_open(self) -> None:
         """Raises IllegalStateException if it is closed, or was opened by another process."""
         if not self.life.live:

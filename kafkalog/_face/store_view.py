@@ -126,6 +126,16 @@ class StoreView:
         if self.cursors is not None:
             self.cursors.close()
 
+    @property
+    def log_dirs(self) -> Sequence[str]:
+        """Its directories."""
+        return self._directories
+
+    @property
+    def files(self) -> Files:
+        """The file system that has the directories."""
+        return self._files
+
     def check_open(self) -> None:
         """Raises IllegalStateException if it is closed, or was opened by another process."""
         if not self.life.live:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalog import _shown
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.topic_configs import PARTITIONS_MAX, KnownTopic
@@ -38,6 +39,15 @@ class TopicInfo(NamedTuple):
     topic_id: str | None
     overrides: Mapping[str, str]
     is_internal: bool
+
+    def _repr_html_(self) -> str | None:
+        """Returns a table for notebooks."""
+        return _shown.or_none(lambda: _table_of(self))
+
+
+def _table_of(info: TopicInfo) -> str:
+    told = [("partitions", info.partitions), ("topic id", info.topic_id), *sorted(info.overrides.items())]
+    return _shown.table(info.name, ("", ""), ((name, _shown.cut(value)) for name, value in told if value is not None))
 
 
 def present_topic(

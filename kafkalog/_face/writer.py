@@ -36,6 +36,7 @@ import itertools
 import threading
 from collections.abc import Iterable, Sequence
 
+from kafkalog import _shown
 from kafkalog._face.appends import PartitionAppends
 from kafkalog._face.batch_maker import BatchMaker, Records, next_sequence
 from kafkalog._face.rows import RecordInput, check_records
@@ -130,6 +131,10 @@ class Writer(Single, Shown):
     def __repr__(self) -> str:
         of = self._producer.partition
         return f"<Writer {self.name!r} of {of.topic_partition}, {'open' if of.life.live else 'closed'}>"
+
+    def _repr_html_(self) -> str | None:
+        """Returns a table for notebooks."""
+        return _shown.or_none(lambda: _shown.facts(self, [("producer id", self.producer_id)]))
 
     @property
     def next_sequence(self) -> int:

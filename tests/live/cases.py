@@ -18,6 +18,7 @@ from tests.live.oracle import FAST, append_one, look
 
 TRANSACTIONAL_ID = "job"
 HAS_DUCKDB = importlib.util.find_spec("duckdb") is not None
+HAS_ALTAIR = importlib.util.find_spec("altair") is not None
 
 
 def batch_of(idents: list[bytes], *, base_offset: int = 0, epoch: int = -1) -> bytes:
@@ -378,6 +379,10 @@ def describe(world: World) -> None:
     assert world.opened.describe(sample_rows=2, exact=True).end_offset == world.opened.end_offset
 
 
+def plot(world: World) -> None:
+    assert world.opened.plot("segments").to_dict()["datasets"]["segments"]
+
+
 def await_offsets(world: World) -> None:
     end = world.opened.end_offset
     assert world.opened.await_offset(end - 1, timeout_ms=10_000)
@@ -530,6 +535,7 @@ CASES = [
     Case("read-stream", keyed, streamed, before=expect, after=read_again),
     *([Case("read-duckdb", keyed, into_duckdb, before=expect, after=read_again)] if HAS_DUCKDB else []),
     Case("describe", keyed, describe, before=expect, after=read_again),
+    *([Case("plot", keyed, plot, before=expect, after=read_again)] if HAS_ALTAIR else []),
     Case("read-away", with_transactions, read_all, before=expect_and_away, after=read_again),
     Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),
     Case("read-only", some, open_read_only, before=expect, after=read_again),

@@ -29,6 +29,7 @@ from types import FrameType
 from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
+from tests.live.cases import HAS_ALTAIR
 from tests.live.crew import Member, all_stacks, batch_start, end_left, ongoing, open_live, ordinary_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
@@ -61,6 +62,7 @@ class Life:
             "read",
             "filter",
             "describe",
+            *(["plot"] if HAS_ALTAIR else []),
             "latest",
             "await",
             "truncate",
@@ -105,6 +107,9 @@ class Life:
 
     def _describe(self) -> None:
         self.log.describe(sample_rows=1, exact=True)
+
+    def _plot(self) -> None:
+        assert self.log.plot("segments").to_dict()["datasets"]["segments"]
 
     def _latest(self) -> None:
         table = self.log.latest(isolation="read_uncommitted").read_all()

@@ -23,7 +23,7 @@ import kafkalog
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.segment.offset_index import OffsetIndex
 from kafkalog.errors import IllegalStateException, LogDirLockedException
-from tests.live.cases import HAS_DUCKDB, batch_of
+from tests.live.cases import HAS_ALTAIR, HAS_DUCKDB, batch_of
 from tests.live.crew import Crew, Member, full, open_live
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, check_reopened, check_verified, look
@@ -74,6 +74,8 @@ USES: Uses = [
     ("Arrow stream", lambda log: log.arrow_reader().read_all()),
     *((f"to_{name}", methodcaller(f"to_{name}")) for name in FRAMES),
     *([("to_duckdb", to_duckdb)] if HAS_DUCKDB else []),
+    *((f"reader's to_{name}", lambda log, name=name: getattr(log.reader(), f"to_{name}")()) for name in FRAMES),
+    *([("plot", lambda log: log.plot()), ("one picture", lambda log: log.plot("segments"))] if HAS_ALTAIR else []),
     ("describe", lambda log: log.describe()),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
     ("leader_epoch", lambda log: log.leader_epoch),

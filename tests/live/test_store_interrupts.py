@@ -22,6 +22,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.files import OS_FILES
 from tests.crash.stored import FAST, Shelf, check_start
+from tests.live.cases import HAS_ALTAIR
 from tests.live.interrupts import CALLS, LINES, Tracer, interrupted
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
 from tests.sampling import LONG, sampled
@@ -86,6 +87,7 @@ CASES = [
     Case("append-async", append_async),
     Case("append-many-async", append_many_async),
     Case("describe-contents", lambda shelf: (shelf.store.describe(sample_rows=2), shelf.store.topic("t").describe())),
+    *([Case("plot", lambda shelf: (shelf.store.plot("topics"), shelf.store.topic("t").plot()))] if HAS_ALTAIR else []),
     Case("describe", lambda shelf: (shelf.state("t"), shelf.store.topics(), shelf.store.topic("t").partitions)),
     Case("open", lambda shelf: shelf.open(), opens=True),
     Case("open-and-recover", lambda shelf: shelf.open(), opens=True, clean=False),

@@ -36,7 +36,7 @@ from kafkalog.errors import (
 from kafkalog.store import Store
 from kafkalog.topic import Topic
 from tests.crash.stored import FAST, values_in
-from tests.live.cases import HAS_DUCKDB
+from tests.live.cases import HAS_ALTAIR, HAS_DUCKDB
 from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.live.test_forks import FRAMES, files_of, in_a_child, to_duckdb
 from tests.live.test_reentry import signals
@@ -220,6 +220,7 @@ def test_a_close_beside_everything(base: Path, number: int, count: Count) -> Non
         store.describe, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
         lambda: store.alter_topic("kept", {"flush.ms": str(time.monotonic_ns())}),
         store.topics, lambda: store.topic("a").append_many([b"x"] * 5),
+        *((lambda: store.plot().to_dict(), lambda: store.topic("kept").plot().to_dict()) if HAS_ALTAIR else ()),
     ]  # fmt: skip
     with threads(*map(until_closed, steps)) as stop:
         time.sleep(0.03 + number * 0.01)
@@ -286,6 +287,7 @@ def uses(store: Store, topic: Topic) -> list[tuple[str, Callable[[], object]]]:
         ("append", lambda: topic.append(b"x")), ("append to one", lambda: topic.append(b"x", partition=1)),
         ("append by key", lambda: topic.append(b"x", key=b"k")), ("append_many", lambda: topic.append_many([b"x"] * 9)),
         ("describe", store.describe), ("topic's describe", topic.describe),
+        *((("plot", store.plot), ("topic's plot", topic.plot)) if HAS_ALTAIR else ()),
         ("records", lambda: list(topic.records(key="k"))),
         ("store's records", lambda: list(store.records(where=WHERE))),
         ("read_arrow", lambda: topic.read_arrow(grep=".")), ("store's read_arrow", lambda: store.read_arrow(last=1)),

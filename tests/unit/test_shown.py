@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -53,6 +54,11 @@ def page(thing: Any) -> str:
     text = thing._repr_html_()
     assert isinstance(text, str)
     assert "http" not in text
+    for style in re.findall(r'style="([^"]*)"', text):  # the notebook's theme decides on colours
+        assert {each.strip() for each in style.split(";") if "color" in each or "background" in each} <= {
+            "background:transparent",
+            "color:inherit",
+        }
     found = Tags(text)
     assert found.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "div"}
     return " | ".join(found.texts)
@@ -174,8 +180,49 @@ def test_tables(world: dict[str, Any]) -> None:
     assert "<script>" in page(world["cursor"])
     assert "position | offsets" in page(world["chunk"])
     assert "orders | 2" in page(world["look"])
+    assert "orders-0 | 2 | " in page(world["reader"])
+    assert page(world["reader"]).startswith("StoreReader 'billing' of ")
+    assert "linger_ms | 60000" in page(world["producer"])
+    assert "aborted after | " in page(world["txn"])
+    assert "aborted after | " in page(world["of_log"])
+    assert "producer id | " in page(world["writer"])
+    assert "isolation | 'read_uncommitted'" in page(world["chunks"])
+    assert "orders | partitions | 2 | topic id | " in page(world["info"])
+    with world["txn"] as txn:
+        txn.append("orders", b"x", partition=1)
+        assert "has written to | 'orders-1'" in page(txn)
     for name in ("described", "of_partition", "of_store"):
         assert "<script>alert" in page(world[name]), name
+
+
+def test_every_object_that_users_hold_has_a_table(world: dict[str, Any]) -> None:
+    without = {name for name, each in world.items() if not hasattr(type(each), "_repr_html_")}
+    assert without == {
+        "future",
+        "manager",
+        "settings",
+        "config",
+        "tiering",
+        "tier",
+        "metrics",
+        "metadata",
+    }  # a line is all
+    for name in world.keys() - without:
+        assert "<table" in (world[name]._repr_html_() or ""), name
+
+
+def test_a_table_of_transactions(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path, files=FAST) as store:
+        store.create_topic("orders", 6)
+        assert page(store.transactions()).startswith("0 transactional ids")
+        with store.transaction(SCRIPT) as txn:
+            for number in range(6):
+                txn.append("orders", b"v", partition=number)
+            assert "orders-0, orders-1, orders-2, orders-3, ..." in page(store.transactions())
+        told = page(store.transactions())
+        assert "<script>alert" in told
+        assert "CompleteCommit" in told
+        assert page(store.transactions()[0]) == told
 
 
 def test_of_what_is_closed_deleted_and_forked(world: dict[str, Any]) -> None:
@@ -197,6 +244,7 @@ def test_of_what_is_closed_deleted_and_forked(world: dict[str, Any]) -> None:
         assert "closed" in shown(world[name]), name
     for each in world.values():
         repr(each)
+        getattr(each, "_repr_html_", str)()
     assert "1,000,000 bytes" in page(world["records"])  # the read records stay
 
 
@@ -209,6 +257,8 @@ def test_in_a_forked_child(world: dict[str, Any]) -> None:
             assert told[0].endswith("closed: of another process>"), told[0]
             assert world["store"]._repr_html_() is None
             assert world["topic"]._repr_html_() is None
+            for each in world.values():
+                getattr(each, "_repr_html_", str)()
             assert "on its way" in repr(world["future"])
             status = 0
         finally:
