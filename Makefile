@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help docs docs-serve man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help docs docs-serve man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-page bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -171,6 +171,10 @@ live-tsan: $(VENV)/.built  ## run the native modules' thread tests under ThreadS
 
 bench: $(VENV)/.built  ## compare with Kafka's classes, aiokafka and kafka-python; prints ratios
 	$(PY) -m bench
+
+bench-page: $(VENV)/.built  ## write docs/benchmarks.md from kept results; BENCH_FLAGS=--run measures first (hours), BENCH_FLAGS="--run engine" one group
+	$(PY) -m bench.page $(BENCH_FLAGS)
+	$(PY) docs/_site/pictures.py
 
 # Spark's Kafka connector supports one version of Spark only: a separate environment that uses the built clone.
 CONNECTOR := .venv-connector

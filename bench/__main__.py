@@ -2,8 +2,9 @@
 
 The Java side is warmed up for some seconds per loop (`--warmup`), because a short warm-up underestimates it several
 times. On a shared machine `--cpu` counts the measuring thread's CPU time on both sides instead of elapsed time; scans
-then do not read ahead. `--keep` adds one JSON line to bench/history.jsonl. Without Maven only kafkalog's figures are
-shown. The first line shows properties of the machine that the results depend on (`bench.machine`).
+then do not read ahead. `--keep` adds one JSON line to a file in bench/results/ (`bench.kept`); `python -m bench.page`
+writes the page from these lines. Without Maven only kafkalog's figures are shown. The first line shows properties of
+the machine that the results depend on (`bench.machine`).
 
 Other comparisons:
 
@@ -17,15 +18,14 @@ Other comparisons:
 - `python -m bench.asking`: a topic as Arrow, and an audit by key.
 
 `--curves` shows the cost of a log manager with more and more partitions and segments, and of the log cleaner with more
-and more keys (it takes minutes, and gigabytes of disk).
+and more keys. It also shows rates by the size of a record and the number of threads. It takes minutes, and gigabytes of
+disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
-import platform
 import shutil
 import subprocess
 import sys
@@ -34,10 +34,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from bench import cleaner_scale, data, embedded, kafka, machine, manager, memory, ours, remote, service, store_scale
+from bench import (
+    cleaner_scale,
+    curves,
+    data,
+    embedded,
+    kafka,
+    kept,
+    machine,
+    manager,
+    memory,
+    ours,
+    remote,
+    service,
+    store_scale,
+)  # fmt: skip
 
-HISTORY = Path(__file__).parent / "history.jsonl"
+WINDOWS = 5  # a loop has five; their median counts
 
 
 @dataclass(frozen=True)
@@ -91,10 +106,11 @@ BENCHES = [
     Bench("index lookups, in bulk", "k/s", ours.lookups, "lookup", 6),
 ]  # fmt: skip
 SCALE = {"GB/s": 1e9, "M rec/s": 1e6, "k/s": 1e3}
+UNIT = {"GB/s": kept.BYTES_PER_S, "M rec/s": kept.RECORDS_PER_S, "k/s": kept.CALLS_PER_S}
 
 
-def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float, by_cpu: bool = False) -> float:
-    """Returns units per second: the best of three windows, as on the Java side."""
+def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float, by_cpu: bool = False) -> list[float]:
+    """Returns the units per second of each window, as the Java side does."""
 
     def loop(seconds: float) -> float:
         units = 0
@@ -107,15 +123,15 @@ def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float, by
 
     others = ours.reading_nothing_ahead() if by_cpu else None  # another thread's CPU time is not counted
     loop(warmup_seconds)
-    best = max(loop(measure_seconds / 3) for _ in range(3))
+    rates = [loop(measure_seconds / WINDOWS) for _ in range(WINDOWS)]
     del others
-    return best
+    return rates
 
 
-def ratio(ours_per_second: float, theirs: float | None, aim: float | None) -> str:
+def ratio(ours_per_second: list[float], theirs: list[float] | None, aim: float | None) -> str:
     if theirs is None:
         return "-"
-    times = ours_per_second / theirs
+    times = median(ours_per_second) / median(theirs)
     verdict = "" if aim is None else (f" (aim {aim:g})" if times >= aim else f" (BELOW the aim of {aim:g})")
     return f"{times:.2f}x{verdict}"
 
@@ -126,46 +142,46 @@ def main() -> None:
     parser.add_argument("--warmup", type=float, default=3.0, help="seconds of warm-up of each Java loop")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of measurement of each loop")
     parser.add_argument("--cpu", action="store_true", help="measure CPU time instead of elapsed time")
-    parser.add_argument("--keep", action="store_true", help="append the results to bench/history.jsonl")
+    kept.add_options(parser)
     parser.add_argument("--startup", action="store_true", help="also measure `kafkalog --help`")
     parser.add_argument("--alone", action="store_true", help="measure kafkalog only")
     parser.add_argument(
-        "--curves", action="store_true", help="measure only the cost of more partitions, segments and keys"
+        "--curves",
+        action="store_true",
+        help="measure only what depends on the number of partitions, segments, keys and threads",
     )
     parser.add_argument(
         "--largest", type=int, default=100_000, help="the largest number of partitions or segments of the curves"
     )
     parser.add_argument("--keys", type=int, default=100_000_000, help="the largest number of keys of the curves")
     options = parser.parse_intermixed_args()
+    results = kept.Results()
     if options.curves:
-        manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
-        cleaner_scale.curve(options.keys, None)
+        with_kafka = not options.alone and kafka.available() is None
+        manager.curves(options.largest, results, with_kafka=with_kafka)
+        cleaner_scale.curve(options.keys, None, results)
+        curves.record_sizes(results, options.warmup, options.seconds, with_kafka=with_kafka)
+        curves.threads(results, options.warmup, options.seconds, with_kafka=with_kafka)
+        kept.keep(options, results)
         return
     machine.tell(Path(tempfile.gettempdir()))
-    if options.names[:1] == ["service"]:
-        service.main()
-        return
-    if options.names[:1] == ["remote"]:
-        kept = {"remote": remote.main(options.names[1:])}
-        if options.keep:
-            keep(kept)
-        return
-    if options.names[:1] == ["scale"]:
-        store_scale.main()
-        return
-    if options.names[:1] == ["embedded"]:
-        kept = {"embedded": embedded.main(options.names[1:], by_cpu=options.cpu)}
-        if options.keep:
-            keep(kept)
+    others: dict[str, Callable[[], object]] = {
+        "service": lambda: service.main(results),
+        "remote": lambda: remote.main(results, options.names[1:]),
+        "scale": lambda: store_scale.main(results),
+        "embedded": lambda: embedded.main(results, options.names[1:], by_cpu=options.cpu),
+    }
+    if options.names and options.names[0] in others:
+        others[options.names[0]]()
+        kept.keep(options, results)
         return
     chosen = [b for b in BENCHES if not options.names or any(part in b.name for part in options.names)]
     missing = kafka.available()
-    results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
         root = Path(place)
         print("writing the files ...", file=sys.stderr)
         data.make(root)
-        theirs: dict[str, float] = {}
+        theirs: dict[str, list[float]] = {}
         loops = [b.java for b in chosen if b.java]
         if options.alone or (not loops and not missing):
             pass
@@ -186,56 +202,58 @@ def main() -> None:
             shutil.rmtree(root / "python", ignore_errors=True)
             kafkas = theirs.get(bench.java or "")
             scale = SCALE[bench.unit]
-            results[bench.name] = {"kafkalog": mine}
-            if kafkas is not None:
-                results[bench.name]["kafka"] = kafkas
+            found = {kept.KAFKALOG: mine, kept.KAFKA: kafkas}
             beside = ""
             if bench.peer is not None:
                 name, make = bench.peer
                 other = measure(make(root), 0.3, options.seconds, by_cpu)
-                results[bench.name][name] = other
-                beside = f"{name} {other / scale:.2f}: {ratio(mine, other, bench.peer_aim)}"
-            shown = "-" if kafkas is None else f"{kafkas / scale:.2f} {bench.unit}"
+                found[name] = other
+                beside = f"{name} {median(other) / scale:.2f}: {ratio(mine, other, bench.peer_aim)}"
+            results.row("engine", bench.name, UNIT[bench.unit], found, uses=uses(bench.name, root))
+            shown = "-" if kafkas is None else f"{median(kafkas) / scale:.2f} {bench.unit}"
             print(
-                f"| {bench.name:44} | {mine / scale:8.2f} {bench.unit:>7} | {shown:>20} | "
+                f"| {bench.name:44} | {median(mine) / scale:8.2f} {bench.unit:>7} | {shown:>20} | "
                 f"{ratio(mine, kafkas, bench.aim)} | {beside} |",
                 flush=True,
             )
         if not options.names or any(part in name for name in manager.ROWS for part in options.names):
             for row in manager.compare(root, 3, with_kafka=not options.alone and not missing):
-                results[row.name] = {"kafkalog": row.kafkalog}
-                if row.kafka is not None:
-                    results[row.name]["kafka"] = row.kafka
-                shown = "-" if row.kafka is None else f"{row.kafka / 1e3:.2f} k/s"
+                results.row("manager", row.name, kept.CALLS_PER_S, {kept.KAFKALOG: row.kafkalog, kept.KAFKA: row.kafka})
+                shown = "-" if row.kafka is None else f"{median(row.kafka) / 1e3:.2f} k/s"
                 print(
-                    f"| {row.name:44} | {row.kafkalog / 1e3:8.2f} {'k/s':>7} | {shown:>20} | "
+                    f"| {row.name:44} | {median(row.kafkalog) / 1e3:8.2f} {'k/s':>7} | {shown:>20} | "
                     f"{ratio(row.kafkalog, row.kafka, row.aim)} |  |",
                     flush=True,
                 )
     if not options.names or any(part in "peak memory" for part in options.names):
-        results["peak memory"] = memory.peaks()
+        memory.peaks(results)
     if options.startup or not options.names:
-        results["kafkalog --help"] = {"seconds": help_seconds()}
-        print(f"\n`kafkalog --help`: {results['kafkalog --help']['seconds'] * 1000:.0f} ms (aim 200 ms)")
-    if options.keep:
-        keep(results)
+        seconds = help_seconds()
+        results.row("memory", "`kafkalog --help`", kept.SECONDS, {kept.KAFKALOG: seconds}, better=kept.LOWER)
+        print(f"\n`kafkalog --help`: {median(seconds) * 1000:.0f} ms (aim 200 ms)")
+    kept.keep(options, results)
 
 
-def keep(results: object) -> None:
-    """Appends one line to the history file."""
-    line = {"at": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "python": platform.python_version()}
-    with HISTORY.open("a") as history:
-        history.write(json.dumps({**line, "results": results}) + "\n")
+def uses(name: str, root: Path) -> dict[str, float]:
+    """Returns what a unit of a row needs from the machine's limits, for the rows that are near to one."""
+    if name.startswith(("scan", "recover")):
+        return {"pread": 1, "CRC from cache": 1}  # a part is read into a buffer, and checked there
+    if name.startswith("sequential"):
+        return {"pread": 1}
+    for kind, words in {"k16": "append, 16 KiB", "m1": "append, 1 MiB"}.items():
+        if name.endswith(words):
+            return dict.fromkeys(("pwrite", "CRC from cache"), (root / f"batch-{kind}.bin").stat().st_size)
+    return {}
 
 
-def help_seconds() -> float:
-    """Returns the seconds of `kafkalog --help`: the fastest of ten runs."""
-    best = float("inf")
+def help_seconds() -> list[float]:
+    """Returns the seconds of `kafkalog --help`, of ten runs."""
+    taken = []
     for _ in range(10):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "kafkalog", "--help"], check=True, stdout=subprocess.DEVNULL)
-        best = min(best, time.perf_counter() - start)
-    return best
+        taken.append(time.perf_counter() - start)
+    return taken
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import kafkalog
-from bench import machine
+from bench import kept, machine
+from bench.kept import BYTES_PER_S, KAFKALOG, Results
 from kafkalog.engine.format.builder import build_batch
 
 RECORDS = 4_000_000
@@ -45,6 +46,26 @@ WANTED = "customer-7"  # one record in one of the batches
 ARROW_AIM, AUDIT_AIM = 1.0, 2.0  # GB/s
 READ_BYTES = 1 << 20
 TURNS = 5
+USES = {"pread": 1}  # all of the log is read
+ROWS = {
+    "arrow": {
+        "a topic as Arrow, batch by batch": {
+            KAFKALOG: "arrow_batches(), each dropped",
+            "Parquet": "Parquet without compression, each batch dropped",
+            "Arrow file": "an Arrow file, each batch read and dropped",
+        },
+        "a topic as one Arrow table": {KAFKALOG: "read_arrow(), a table of all"},
+        "three columns, batch by batch": {KAFKALOG: "arrow_batches(columns=[offset, key, value])"},
+    },
+    "audit": {
+        "one key, `store.read_arrow`": {
+            KAFKALOG: "store.read_arrow(key=...)",
+            "bytes.find": "reading the files and searching for the key (bytes.find)",
+            "reading only": "only reading the files",
+        },
+        "one key, `kafkalog export`": {KAFKALOG: "kafkalog export --key, a process including its start"},
+    },
+}
 NOW_MS = 1_700_000_000_000
 WORDS = [b"order", b"created", b"user", b"berlin", b"paid", b"tokyo", b"EUR", b"status", b"shipped", b"0123456789"]
 
@@ -109,19 +130,20 @@ def turn(work: Callable[[], Any]) -> Turn:
     return Turn(sum(after[:4]) - sum(before[:4]), clock)
 
 
-def measured(sides: dict[str, Callable[[], Any]], turns: int) -> dict[str, Turn]:
-    """Returns the median run of each side, by CPU time."""
+def measured(sides: dict[str, Callable[[], Any]], turns: int) -> dict[str, list[Turn]]:
+    """Returns the runs of each side."""
     found: dict[str, list[Turn]] = {name: [] for name in sides}
     for number in range(turns + 1):
         for name, work in sides.items():
             taken = turn(work)
             if number:  # the first run is a warm-up
                 found[name].append(taken)
-    return {name: sorted(each, key=lambda it: it.processor)[len(each) // 2] for name, each in found.items()}
+    return found
 
 
-def shown(title: str, size: int, seconds: dict[str, Turn], aim: float) -> dict[str, float]:
-    """Prints a table and returns GB/s by side; the aim is that of the kafkalog sides."""
+def shown(title: str, size: int, turns: dict[str, list[Turn]], aim: float) -> None:
+    """Prints a table; the aim is that of the kafkalog sides."""
+    seconds = {name: sorted(each, key=lambda it: it.processor)[len(each) // 2] for name, each in turns.items()}
     print(f"\n{title}: {size / 1e9:.2f} GB of log\n")
     print("| side | GB/s of CPU time | GB/s of elapsed time | relative to the first |")
     print("|---|---|---|---|")
@@ -131,7 +153,6 @@ def shown(title: str, size: int, seconds: dict[str, Turn], aim: float) -> dict[s
         verdict = "" if not name.startswith("kafkalog") else f" (aim {aim:g})" if rate >= aim else f" (BELOW {aim:g})"
         clock = size / seconds[name].clock / 1e9
         print(f"| {name} | {rate:.2f}{verdict} | {clock:.2f} | {rate / first:.2f}x |", flush=True)
-    return found
 
 
 def topic_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -201,7 +222,9 @@ def main() -> None:
     asked.add_argument("--turns", type=int, default=TURNS)
     asked.add_argument("--only", metavar="PART", help="only sides whose names contain PART")
     asked.add_argument("--keep", type=Path, metavar="DIR", help="create the data in DIR if it is missing, and keep it")
+    asked.add_argument("--run", help="keep the results in bench/results/ under this name")
     args = asked.parse_args()
+    results = Results()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     machine.tell(Path(memory or tempfile.gettempdir()))
     if hasattr(os, "sched_setaffinity"):
@@ -219,9 +242,18 @@ def main() -> None:
             if not root.exists():
                 make(root, count)
             chosen = {side: work for side, work in sides(root, place) if not args.only or args.only in side}
-            shown(title, log_bytes(root), measured(chosen, args.turns), aim)
+            turns, size = measured(chosen, args.turns), log_bytes(root)
+            shown(title, size, turns, aim)
+            rates = {
+                side.removeprefix("kafkalog: "): [size / it.processor for it in each] for side, each in turns.items()
+            }
+            for row, of in ROWS[name].items():
+                named = {side: rates[full] for side, full in of.items() if full in rates}
+                results.row("asking", row, BYTES_PER_S, named, uses=USES)
             if args.keep is None:
                 shutil.rmtree(root)
+        if args.run:
+            kept.append(kept.made(args.run, results, place))
     finally:
         if args.keep is None:
             shutil.rmtree(place)

@@ -31,6 +31,19 @@ import numpy as np
 
 from bench import kafka, machine
 from bench.cleaner_scale import SPARE_BYTES, opened, peak_growth, pool_seconds
+from bench.kept import (
+    BYTES,
+    BYTES_PER_S,
+    CALLS_PER_S,
+    KAFKA,
+    KAFKALOG,
+    LOWER,
+    SECONDS,
+    Results,
+    add_options,
+    keep,
+    shown,
+)  # fmt: skip
 from kafkalog._face.opening import open_log
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.config import CleanerConfig
@@ -140,6 +153,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"rows to run: {', '.join(ROWS)}; default: all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", help="the directory for the logs")
+    add_options(parser)
     parser.add_argument(
         "--cpu", action="store_true", help="measure the cleaning thread's CPU time instead of elapsed time"
     )
@@ -153,13 +167,14 @@ def main() -> None:
     sides = {"kafkalog": Side([sys.executable, "-m", "bench.cleaner", "serve"])}
     if kafka.available() is None and rows - {"threads", "memory"}:
         sides["kafka"] = Side(["java", "-Xmx3g", "-cp", kafka.classpath(), "io.kafkalog.bench.CleanerBench"])
+    results = Results()
     machine.tell(Path(options.dir or tempfile.gettempdir()))
     print("| | kafkalog | Kafka | ratio | aim |\n|---|---|---|---|---|")
     for count, aim in MAPS.items() if "map" in rows else ():
         found = {name: [side.ask("map", count) for _ in range(options.rounds)] for name, side in sides.items()}
         for what in ("put", "get"):
-            seconds = {name: statistics.median(each[what] for each in of) for name, of in found.items()}
-            _row(f"{what} of {count:,} keys, M/s", {name: count / each / 1e6 for name, each in seconds.items()}, aim)
+            rates = {name: [count / each[what] for each in of] for name, of in found.items()}
+            _row(results, f"offset map, {what}, {count:,} keys", CALLS_PER_S, rates, aim)
     with tempfile.TemporaryDirectory(dir=options.dir, prefix="kafkalog-bench-") as place:
         for codec, aim in CODECS.items():
             if codec not in rows and "memory" not in rows and not (codec == "none" and "threads" in rows):
@@ -167,15 +182,18 @@ def main() -> None:
             model = Path(place) / codec
             fill(model, codec)
             if codec in rows:
-                _compare_passes(model, codec, aim, sides, options.rounds, "cpu" if options.cpu else "seconds")
+                _compare_passes(results, model, codec, aim, sides, options.rounds, "cpu" if options.cpu else "seconds")
             if codec == "none" and "threads" in rows:
-                _compare_threads(model, sides["kafkalog"], options.rounds)
+                _compare_threads(results, model, sides["kafkalog"], options.rounds)
             if "memory" in rows:
-                _show_memory(model, codec)
+                _show_memory(results, model, codec)
             shutil.rmtree(model)
+    keep(options, results)
 
 
-def _compare_passes(model: Path, codec: str, aim: float, sides: dict[str, Side], rounds: int, by: str) -> None:
+def _compare_passes(
+    results: Results, model: Path, codec: str, aim: float, sides: dict[str, Side], rounds: int, by: str
+) -> None:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for turn in range(-1, rounds):
         for name, side in sides.items():
@@ -190,11 +208,19 @@ def _compare_passes(model: Path, codec: str, aim: float, sides: dict[str, Side],
     first = found["kafkalog"][0]
     assert 0.9 * KEYS < first["kept"] < 1.1 * KEYS < 5 * KEYS < first["end"] < 6 * KEYS, first
     read = first["read"]
-    per_second = {name: read / statistics.median(each[by] for each in of) / 1e6 for name, of in found.items()}
-    _row(f"a pass over {read / 1e6:,.0f} MB, {codec}, MB/s", per_second, aim)
+    rates = {name: [read / each[by] for each in of] for name, of in found.items()}
+    name = "uncompressed" if codec == "none" else codec
+    _row(
+        results,
+        f"a pass, {name}",
+        BYTES_PER_S,
+        rates,
+        aim,
+        {"pread": 1, "CRC from cache": 1} if codec == "none" else None,
+    )
 
 
-def _compare_threads(model: Path, side: Side, rounds: int) -> None:
+def _compare_threads(results: Results, model: Path, side: Side, rounds: int) -> None:
     """Cleans two partitions by a pool of two threads and by one of one."""
     found: dict[int, list[float]] = {1: [], 2: []}
     for turn in range(-1, rounds):
@@ -207,25 +233,37 @@ def _compare_threads(model: Path, side: Side, rounds: int) -> None:
             shutil.rmtree(place)
             if turn >= 0:
                 seconds.append(done["seconds"])
+    compared = {KAFKALOG: found[2], "kafkalog with one thread": found[1]}
+    results.row("cleaner", "two partitions, two threads", SECONDS, compared, better=LOWER)
     one, two = (statistics.median(found[threads]) for threads in (1, 2))
     print(f"| two partitions, two threads vs. one, s | {two:.2f} | {one:.2f} | {one / two:.2f}x | {THREADS_AIM}x |")
 
 
-def _show_memory(model: Path, codec: str) -> None:
+def _show_memory(results: Results, model: Path, codec: str) -> None:
     """Measures a pool of one thread, with a broker's buffers."""
     target = model.parent / f"memory-{codec}"
     shutil.copytree(model, target)
     config = CleanerConfig()
     grown = peak_growth(target, {**CONFIG, **EAGER}, config)
     shutil.rmtree(target)
+    results.row("cleaner", f"memory of a pass, {codec}", BYTES, {KAFKALOG: grown}, better=LOWER)
     most = config.dedupe_buffer_size + config.io_buffer_size + SPARE_BYTES
     print(f"| memory of a pass, {codec}, MiB | {grown / 2**20:.1f} | | | at most {most / 2**20:.1f} |", flush=True)
 
 
-def _row(name: str, found: dict[str, float], aim: float) -> None:
-    ours, theirs = found["kafkalog"], found.get("kafka")
-    ratio = "" if theirs is None else f"{ours / theirs:.2f}x"
-    print(f"| {name} | {ours:,.1f} | {'' if theirs is None else f'{theirs:,.1f}'} | {ratio} | {aim}x |", flush=True)
+def _row(
+    results: Results,
+    name: str,
+    unit: str,
+    found: dict[str, list[float]],
+    aim: float,
+    uses: dict[str, float] | None = None,
+) -> None:
+    results.row("cleaner", name, unit, {KAFKALOG: found["kafkalog"], KAFKA: found.get("kafka")}, uses=uses)
+    ours, theirs = (statistics.median(found[side]) if side in found else None for side in ("kafkalog", "kafka"))
+    assert ours is not None
+    beside, ratio = ("", "") if theirs is None else (shown(theirs, unit), f"{ours / theirs:.2f}x")
+    print(f"| {name} | {shown(ours, unit)} | {beside} | {ratio} | {aim}x |", flush=True)
 
 
 if __name__ == "__main__":

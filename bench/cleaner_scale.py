@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.kept import BYTES, LOWER, SECONDS, Results
 from bench.memory import peak_bytes
 from kafkalog._face.opening import open_log
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
@@ -165,7 +166,7 @@ def write_keys(directory: Path, keys: int) -> None:
         log.engine.roll()
 
 
-def curve(largest: int, directory: str | None) -> None:
+def curve(largest: int, directory: str | None, results: Results) -> None:
     """Cleans logs with more and more keys until nothing is dirty; the bytes are those that the passes read to copy."""
     print("| keys | log GB | map MiB | passes | seconds | GB copied | GB/s | left GB | memory grew MiB |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -181,11 +182,15 @@ def curve(largest: int, directory: str | None) -> None:
                 (shutil.move if last else shutil.copytree)(str(model / "n-0"), str(target))
                 command = [sys.executable, "-m", "bench.cleaner_scale", str(target), str(map_bytes)]
                 done = subprocess.run(command, check=True, capture_output=True, text=True)
-                print(f"| {keys:,} | {done.stdout.strip()} |", flush=True)
+                found = json.loads(done.stdout)
+                print(f"| {keys:,} | {_told(found)} |", flush=True)
+                side = f"kafkalog, map of {(map_bytes + 1) >> 20:,} MiB"
+                results.point("keys", "time to clean", "keys", SECONDS, side, keys, found["seconds"], LOWER)
+                results.point("keys", "memory of the process", "keys", BYTES, side, keys, found["grown"], LOWER)
                 shutil.rmtree(target.parent)
 
 
-def _clean_all(folder: Path, map_bytes: int) -> str:
+def _clean_all(folder: Path, map_bytes: int) -> dict[str, float]:
     log = opened(folder, _CURVE_CONFIG)
     scheduler = log.context.scheduler
     assert isinstance(scheduler, ManualScheduler)
@@ -206,15 +211,23 @@ def _clean_all(folder: Path, map_bytes: int) -> str:
     grown = peak_bytes() - before
     left = log.size
     log.close()
+    return {
+        "log": log_bytes, "map": map_bytes, "passes": passes, "seconds": seconds, "read": read, "left": left,
+        "grown": grown,
+    }  # fmt: skip
+
+
+def _told(found: dict[str, float]) -> str:
     return (
-        f"{log_bytes / 1e9:.2f} | {map_bytes >> 20} | {passes} | {seconds:.1f} | {read / 1e9:.1f} | "
-        f"{read / seconds / 1e9:.2f} | {left / 1e9:.2f} | {grown >> 20}"
+        f"{found['log'] / 1e9:.2f} | {int(found['map']) >> 20} | {found['passes']} | {found['seconds']:.1f} | "
+        f"{found['read'] / 1e9:.1f} | {found['read'] / found['seconds'] / 1e9:.2f} | {found['left'] / 1e9:.2f} | "
+        f"{int(found['grown']) >> 20}"
     )
 
 
 if __name__ == "__main__":
     if sys.argv[2].isdigit():
-        print(_clean_all(Path(sys.argv[1]), int(sys.argv[2])))
+        print(json.dumps(_clean_all(Path(sys.argv[1]), int(sys.argv[2]))))
     else:
         of, with_topic = json.loads(sys.argv[2])
         print(_grow(Path(sys.argv[1]), *of, with_topic))

@@ -8,6 +8,7 @@ of each counts. Without Polars its rows are omitted.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import io
 import json
@@ -20,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
+from bench.kept import BYTES_PER_S, Results, add_options, keep
 from kafkalog._face.value_columns import decoding
 
 LINES = 200_000
@@ -88,8 +90,8 @@ def sides(values: list[bytes], schema: Mapping[str, Any]) -> dict[str, Callable[
     return found
 
 
-def measured(found: Mapping[str, Callable[[], int]], rows: int) -> dict[str, float]:
-    """Returns the seconds of each side: the median of its runs."""
+def measured(found: Mapping[str, Callable[[], int]], rows: int) -> dict[str, list[float]]:
+    """Returns the seconds of each run of each side."""
     seconds: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(TURNS + 1):
         for name, read in found.items():
@@ -97,28 +99,34 @@ def measured(found: Mapping[str, Callable[[], int]], rows: int) -> dict[str, flo
             assert read() == rows, name
             if turn:  # the first run is a warm-up
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in seconds.items()}
+    return seconds
 
 
-def main(count: int = LINES) -> dict[str, dict[str, float]]:
-    """Runs the comparison, prints a table, and returns MB/s of lines by row and side."""
+def main(results: Results, count: int = LINES) -> None:
+    """Runs the comparison, and prints a table of MB/s of lines."""
     values = lines(count)
     size = sum(map(len, values))
-    results: dict[str, dict[str, float]] = {}
     print(f"{count:,} lines of {size / count:.0f} bytes; kafkalog uses one thread")
     print(f"| {'fields':12} | {'kafkalog MB/s':>13} | compared with | ratio |")
     print("|---|---|---|---|")
     for name, schema in (("all 8", SCHEMA), ("3 of 8", {each: SCHEMA[each] for each in FEW})):
         seconds = measured(sides(values, schema), count)
-        results[name] = {side: size / each / 1e6 for side, each in seconds.items()}
-        ours = results[name]["kafkalog"]
-        for side, theirs in results[name].items():
+        rates = {side: [size / each for each in of] for side, of in seconds.items()}
+        results.row("json", f"JSON as columns, {name} fields", BYTES_PER_S, rates)
+        figures = {side: statistics.median(each) / 1e6 for side, each in rates.items()}
+        ours = figures["kafkalog"]
+        for side, theirs in figures.items():
             if side != "kafkalog":
                 aim = AIM if side.startswith("pyarrow") else None
                 verdict = "" if aim is None else f" ({'aim' if ours >= aim * theirs else 'BELOW the aim of'} {aim:g})"
                 print(f"| {name:12} | {ours:13.0f} | {side} {theirs:.0f} | {ours / theirs:.2f}x{verdict} |", flush=True)
-    return results
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(prog="python -m bench.json_columns", description=__doc__)
+    parser.add_argument("--lines", type=int, default=LINES)
+    add_options(parser)
+    given = parser.parse_args()
+    measured_rows = Results()
+    main(measured_rows, given.lines)
+    keep(given, measured_rows)

@@ -35,12 +35,12 @@ def classpath() -> str:
 
 def measure(
     data: Path, names: list[str], warmup_seconds: float, measure_seconds: float, by_cpu: bool
-) -> dict[str, float]:
-    """Returns the units per second of each named loop, measured in one JVM."""
+) -> dict[str, list[float]]:
+    """Returns the units per second of each window of each named loop, measured in one JVM."""
     command = ["java", "-Xmx2g", "-cp", classpath(), "io.kafkalog.bench.KafkaBench"]
     command += [str(data), str(warmup_seconds), str(measure_seconds), "cpu" if by_cpu else "clock", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"Kafka's side failed:\n{done.stderr[-3000:]}")
     lines = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-    return {line["name"]: float(line["per_second"]) for line in lines}
+    return {line["name"]: line["per_second"] for line in lines}

@@ -14,7 +14,6 @@ import os
 import random
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from bench import data, kafka, ours
+from bench.kept import BYTES, KAFKA, KAFKALOG, LOWER, SECONDS, Results
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.builder import build_batch
 from kafkalog.engine.format.checkpoints import CleanShutdownFile
@@ -55,11 +55,11 @@ class Life(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the table: partitions per second of each side, medians."""
+    """A line of the table: partitions per second of each run of each side."""
 
     name: str
-    kafkalog: float
-    kafka: float | None
+    kafkalog: list[float]
+    kafka: list[float] | None
     aim: float
 
 
@@ -204,9 +204,9 @@ def compare(root: Path, rounds: int, *, with_kafka: bool) -> list[Row]:
                         found.setdefault((kind, name), []).append(life)
     shutil.rmtree(place)
 
-    def per_second(kind: str, name: str, what: str) -> float | None:
+    def per_second(kind: str, name: str, what: str) -> list[float] | None:
         lives = found.get((kind, name))
-        return None if lives is None else partitions / statistics.median(getattr(life, what) for life in lives)
+        return None if lives is None else [partitions / getattr(life, what) for life in lives]
 
     def row(name: str, kind: str, what: str, aim: float) -> Row:
         mine = per_second(kind, "kafkalog", what)
@@ -220,15 +220,15 @@ def compare(root: Path, rounds: int, *, with_kafka: bool) -> list[Row]:
 # --- the curves --------------------------------------------------------------------------------------------
 
 
-def curves(largest: int, *, with_kafka: bool) -> None:
-    """Shows time, memory and descriptors of one run, for more and more partitions (of one segment) and segments (of at
-    most 100 partitions). A side that may not open that many files shows this."""
+def curves(largest: int, results: Results, *, with_kafka: bool) -> None:
+    """Measures time, memory and descriptors of one run, for more and more partitions (of one segment) and segments (of
+    at most 100 partitions). A side that may not open that many files shows this, and has no point."""
     print("| partitions x segments | side | start s | shutdown s | resident MiB | descriptors |")
     print("|---|---|---|---|---|---|")
-    for partitions, segments in [
-        *((count, 1) for count in (10, 100, 1_000, 10_000) if count <= largest),
+    for x, partitions, segments in [
+        *(("partitions", count, 1) for count in (10, 100, 1_000, 10_000) if count <= largest),
         *(
-            (min(count, 100), count // min(count, 100))
+            ("segments", min(count, 100), count // min(count, 100))
             for count in (10, 100, 1_000, 10_000, 100_000)
             if count <= largest
         ),
@@ -237,17 +237,27 @@ def curves(largest: int, *, with_kafka: bool) -> None:
             place = Path(made)
             fill(place / "log", partitions, segments, records=1, count=1)
             for name in ("kafkalog", "kafka") if with_kafka else ("kafkalog",):
-                print(f"| {partitions:,} x {segments:,} | {name} | {_point(place, name, partitions)} |", flush=True)
+                life = _first_life(place, name, partitions)
+                print(f"| {partitions:,} x {segments:,} | {name} | {_told(life)} |", flush=True)
+                if life is not None:
+                    side = KAFKALOG if name == "kafkalog" else KAFKA
+                    at = partitions * segments
+                    results.point(x, f"start, {x}", x, SECONDS, side, at, life.start, LOWER)
+                    results.point(x, f"resident memory, {x}", x, BYTES, side, at, life.resident, LOWER)
 
 
-def _point(place: Path, name: str, partitions: int) -> str:
-    """Returns the row of a first run in a new process, including its memory."""
+def _first_life(place: Path, name: str, partitions: int) -> Life | None:
+    """Returns a first run in a new process, including its memory; None if not all partitions could be opened."""
     try:
         with sides(place, with_kafka=name == "kafka") as both:
             life = both[name].live("life", THREADS, place / "log")
     except (SystemExit, BrokenPipeError):
-        life = None
-    if life is None or life.logs != partitions:
+        return None
+    return life if life.logs == partitions else None
+
+
+def _told(life: Life | None) -> str:
+    if life is None:
         return f"did not start with `ulimit -n` at {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} | | |"
     return f"{life.start:.2f} | {life.stop:.2f} | {life.resident / (1 << 20):.0f} | {life.descriptors}"
 

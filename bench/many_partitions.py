@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import kafkalog
+from bench import kept
 from bench.machine import as_installed
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
@@ -103,7 +104,10 @@ def main() -> None:
     asked.add_argument("count", nargs="?", type=int, default=10_000)
     asked.add_argument("--only", metavar="COMMAND", action="append", help="run only this command; may be repeated")
     asked.add_argument("--keep", type=Path, metavar="DIR", help="create the data in DIR if it is missing, and keep it")
+    asked.add_argument("--run", help="keep the results in bench/results/ under this name")
+    asked.add_argument("--turns", type=int, default=3)
     args = asked.parse_args()
+    results = kept.Results()
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     made = Path(tempfile.mkdtemp(prefix="kafkalog-many-", dir=memory))
     root = args.keep or made / "data"
@@ -114,10 +118,17 @@ def main() -> None:
         for command, *words in COMMANDS:
             if args.only and command not in args.only:
                 continue
-            begin, before = time.perf_counter(), _processor_s()
-            code = _run(command, [word.format(root) for word in words], environment)
-            clock, processor = time.perf_counter() - begin, _processor_s() - before
-            print(f"{command:14} {clock:7.2f} s  processor {processor:7.2f} s  exit {code}", flush=True)
+            taken = []
+            for _ in range(args.turns):
+                begin, before = time.perf_counter(), _processor_s()
+                code = _run(command, [word.format(root) for word in words], environment)
+                clock, processor = time.perf_counter() - begin, _processor_s() - before
+                taken.append(clock)
+                print(f"{command:14} {clock:7.2f} s  processor {processor:7.2f} s  exit {code}", flush=True)
+            name = f"`kafkalog {command}`, {args.count:,} partitions"
+            results.row("commands", name, kept.SECONDS, {kept.KAFKALOG: taken}, better=kept.LOWER)
+        if args.run:
+            kept.append(kept.made(args.run, results, made))
     finally:
         shutil.rmtree(made)
 

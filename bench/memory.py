@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bench import data, ours
+from bench.kept import BYTES, KAFKALOG, LOWER, Results
 
 SEGMENT_BYTES = 1 << 30
 AIM_BYTES = 200 << 20
@@ -35,18 +36,17 @@ def work(name: str, log_dir: Path) -> None:
             assert report.bytes >= SEGMENT_BYTES
 
 
-def peaks() -> dict[str, float]:
-    """Runs all operations, prints a line for each, and returns bytes by name."""
-    found: dict[str, float] = {}
+def peaks(results: Results) -> None:
+    """Runs all operations, and prints a line for each."""
     with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
         data.write_segment(Path(place), "k16", SEGMENT_BYTES)
         for name in WORKS:
             command = [sys.executable, "-m", "bench.memory", name, place]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found[name] = float(done.stdout)
-            verdict = "" if found[name] < AIM_BYTES else "  ABOVE THE AIM"
-            print(f"peak memory, {name} of 1 GiB: {found[name] / (1 << 20):.0f} MiB (aim < 200 MiB){verdict}")
-    return found
+            peak = int(done.stdout)
+            results.row("memory", f"peak memory of {name}, 1 GiB", BYTES, {KAFKALOG: peak}, better=LOWER)
+            verdict = "" if peak < AIM_BYTES else "  ABOVE THE AIM"
+            print(f"peak memory, {name} of 1 GiB: {peak / (1 << 20):.0f} MiB (aim < 200 MiB){verdict}")
 
 
 def peak_bytes() -> int:

@@ -169,9 +169,9 @@ def encode(data: Path) -> Round:
     return round
 
 
-def append(data: Path, kind: str, compression: str = "producer") -> Round:
+def append(data: Path, kind: str, compression: str = "producer", name: str = "append") -> Round:
     payload = (data / f"batch-{kind}.bin").read_bytes()
-    log = unified_log(scratch(data, f"append-{kind}-{compression}-0"), True, **{"compression.type": compression})
+    log = unified_log(scratch(data, f"{name}-{kind}-{compression}-0"), True, **{"compression.type": compression})
     appended = sequence = 0
     buffer = bytearray(payload)
     checked = memoryview(buffer)[21:]

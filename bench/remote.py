@@ -38,6 +38,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 import kafkalog
 from bench import data, machine
+from bench.kept import BYTES_PER_S, KAFKALOG, LOWER, SECONDS, Results
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.remote import RemoteStorage
 from kafkalog.toolbox import tiering
@@ -391,17 +392,19 @@ def row(
     ratio: float | None,
     aim: float | None,
     mib_aim: float | None = MEMORY_AIM_MIB,
-) -> dict[str, float]:
+) -> None:
     peak = statistics.median(run["peak_bytes"] for run in runs)
     shown = "-" if ratio is None else f"{ratio:.2f}x{verdict(ratio, aim)}"
     memory = f"{peak / MIB:.0f}{verdict(peak / MIB, mib_aim, less=True)}"
     print(f"| {what:34} | {mb_s(runs, size):>18} | {beside:>32} | {shown:>26} | {memory} |", flush=True)
-    return {"mb_s": size / seconds(runs) / 1e6, "peak_mib": peak / MIB} | ({} if ratio is None else {"ratio": ratio})
 
 
-def copies(name: str, place: Place, size: int, rounds: int) -> dict[str, dict[str, float]]:
+def rates(runs: Runs, size: int) -> list[float]:
+    return [size / run["s"] for run in runs]
+
+
+def copies(results: Results, name: str, place: Place, size: int, rounds: int) -> None:
     """Measures uploads and restores; leaves a tier at the place's address."""
-    kept: dict[str, dict[str, float]] = {}
     syncs = ["client {}"] + (["client {}, synced"] if name == "folder" else [])
     for work_name in ("upload", "restore"):
         others = [each.format(work_name) for each in syncs]
@@ -419,21 +422,23 @@ def copies(name: str, place: Place, size: int, rounds: int) -> dict[str, dict[st
             beside = f"{other[7:]} {mb_s(runs[other], size)}"
             row_name = f"{name}, {other[7:]}"
             aim = COPY_AIM if other == others[-1] else None
-            kept[row_name] = row(row_name, runs[work_name], size, beside, ratio, aim)
-    return kept
+            row(row_name, runs[work_name], size, beside, ratio, aim)
+        sides = {KAFKALOG: runs[work_name]} | {other.replace(f" {work_name}", ""): runs[other] for other in others}
+        found = {f"storage {side}" if side != KAFKALOG else side: rates(each, size) for side, each in sides.items()}
+        results.row("remote", f"{work_name}, {name}", BYTES_PER_S, found)
 
 
-def scans(place: Place, size: int, rounds: int, link_mb_s: float) -> dict[str, dict[str, float]]:
-    kept = {}
+def scans(results: Results, place: Place, size: int, rounds: int, link_mb_s: float) -> None:
     for how in ("arrow", "records"):
         runs = [place.run(how) for _ in range(rounds)]
         ratio = size / seconds(runs) / 1e6 / link_mb_s
         beside = f"{runs[0]['records'] / seconds(runs) / 1e6:.2f} M records/s, the line {link_mb_s:.0f}"
-        kept[f"line, {how}"] = row(f"line, {how}", runs, size, beside, ratio, LINE_AIM, None)
-    return kept
+        row(f"line, {how}", runs, size, beside, ratio, LINE_AIM, None)
+        sides = {KAFKALOG: rates(runs, size), "the line": [link_mb_s * 1e6]}
+        results.row("remote", f"read over a line, as {how}", BYTES_PER_S, sides)
 
 
-def beside_consumer(root: Path, mib: int, segment_mib: int, rounds: int) -> dict[str, dict[str, float]]:
+def beside_consumer(results: Results, root: Path, mib: int, segment_mib: int, rounds: int) -> None:
     """Measures cold reads of a broker's tiered segments, by the broker's consumer and by kafkalog."""
     from bench.spark import Broker  # the operations, which run in separate processes, do not need it
     from tests.broker import clients, test_tiering
@@ -466,13 +471,11 @@ def beside_consumer(root: Path, mib: int, segment_mib: int, rounds: int) -> dict
     finally:
         broker.stop()
     rate = f"consumer {mb_s(runs['consume'], size)}, {ends[-1] / seconds(runs['consume']) / 1e6:.2f} M/s"
-    kept = {}
     for how, aim in (("arrow", CONSUMER_AIM), ("records", None)):
         what = f"cold, {how}, {ends[-1] / seconds(runs[how]) / 1e6:.2f} M records/s"
-        kept[f"cold, {how}"] = row(
-            what, runs[how], size, rate, seconds(runs["consume"]) / seconds(runs[how]), aim, None
-        )
-    return kept
+        row(what, runs[how], size, rate, seconds(runs["consume"]) / seconds(runs[how]), aim, None)
+        sides = {KAFKALOG: rates(runs[how], size), "a broker's consumer": rates(runs["consume"], size)}
+        results.row("remote", f"cold read of a tier, as {how}", BYTES_PER_S, sides)
 
 
 def fill(bootstrap: str, size: int) -> None:
@@ -490,8 +493,9 @@ def fill(bootstrap: str, size: int) -> None:
     assert producer.flush(120) == 0
 
 
-def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[str], line: dict[str, float]) -> Any:
-    kept: dict[str, Any] = {}
+def compare(
+    results: Results, mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[str], line: dict[str, float]
+) -> None:
     root = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
     try:
         size = make_source(root / "full", mib, segment_mib)
@@ -500,32 +504,31 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
         print("|---|---|---|---|---|")
         if "folder" in parts:
             place = Place(root, root / "full", f"file://{root}/tier", {})
-            kept |= copies("folder", place, size, rounds)
+            copies(results, "folder", place, size, rounds)
             place.clear(place.url)
         if "s3" in parts:
             with s3_server() as options:
-                kept |= copies("s3", Place(root, root / "full", "s3://bucket/tier", options), size, rounds)
+                copies(results, "s3", Place(root, root / "full", "s3://bucket/tier", options), size, rounds)
         if "line" in parts:
             size = make_source(root / "small", line_mib, segment_mib)
             place = Place(root, root / "small", f"line://{root}/line", dict(line))
             link = line["bytes_per_s"] / 1e6
-            kept |= copies("line", place, size, rounds)
-            kept |= scans(place, size, rounds, link)
+            copies(results, "line", place, size, rounds)
+            scans(results, place, size, rounds, link)
             found = place.run("points")
-            kept["line, points"] = found
+            results.row("remote", "point read over a line", SECONDS, {KAFKALOG: found["ms"] / 1e3}, better=LOWER)
             print(
                 f"\nA point read with its indexes cached requests at most {found['ranges']} ranges"
                 f"{verdict(found['ranges'], RANGES_AIM, less=True)}, {found['requests']} requests in all; it takes "
                 f"{found['ms']:.0f} ms ({1e3 * line['latency_s']:.0f} ms each, {link:.0f} MB/s).\n"
             )
         if "broker" in parts:
-            kept |= beside_consumer(root, line_mib, segment_mib, rounds)
+            beside_consumer(results, root, line_mib, segment_mib, rounds)
     finally:
         shutil.rmtree(root)
-    return kept
 
 
-def main(words: list[str] | None = None) -> Any:
+def main(results: Results, words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.remote", description=__doc__)
     parser.add_argument("parts", nargs="*", help="parts to run: folder, s3, line, broker; default: all")
     parser.add_argument("--mib", type=int, default=1024)
@@ -539,13 +542,13 @@ def main(words: list[str] | None = None) -> Any:
     if given.work:
         name, source, url, options, target = given.work
         print(json.dumps(work(name, Path(source), url, json.loads(options), Path(target))))
-        return None
+        return
     parts = given.parts or ["folder", "s3", "line", "broker"]
     line = {"latency_s": given.latency_ms / 1e3, "bytes_per_s": given.mb_s * 1e6}
-    return compare(given.mib, given.line_mib, given.segment_mib, given.rounds, parts, line)
+    compare(results, given.mib, given.line_mib, given.segment_mib, given.rounds, parts, line)
 
 
 if __name__ == "__main__":
     if "--work" not in sys.argv:
         machine.tell(Path(tempfile.gettempdir()))
-    main()
+    main(Results())

@@ -3,7 +3,7 @@
 Both sides run in one session, over the same topics: the broker (Apache Kafka 4.4.0 on loopback, the one of the tests)
 has written them, and kafkalog reads its directories while it is running. This needs the PySpark version that has a
 connector, so `make bench-spark` uses a separate environment. A run is a whole job as a user has it, from `spark.read`
-to the result, including planning. The sides run alternately, and the best warm run counts.
+to the result, including planning. The sides run alternately; the table has the best run, and kept results all of them.
 
 On a shared machine `--cpu` counts CPU time instead of elapsed time: that of Spark's JVM and all its Python workers. On
 the connector's side it includes the broker, which runs on the same machine.
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
+from bench.kept import KAFKALOG, RECORDS_PER_S, Results, add_options, keep
 from tests.broker import clients, kraft
 from tests.spark import connector
 
@@ -37,6 +38,7 @@ CODECS = ("none", "lz4", "zstd")
 START_MS = 1_700_000_000_000
 COUNTRIES = ("DE", "FR", "US", "JP", "BR", "IN", "GB", "PL")
 VALUE_SCHEMA = "id bigint, user string, country string, amount double, status string, note string"
+CONNECTOR = "Spark's Kafka connector"
 WORDS = ("order", "created", "berlin", "paid", "tokyo", "shipped", "returned", "pending", "express", "gift")
 
 
@@ -246,18 +248,27 @@ def once(sides: Sides, job: Job, side: str, topic: str, place: Path) -> Any:
     return job.run(getattr(sides, side)(topic, job.columns), place)
 
 
-def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict[str, float]:
-    """Returns the best seconds of each side; their results must be the same."""
-    best: dict[str, float] = {}
+def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict[str, list[float]]:
+    """Returns the seconds of each run of each side; their results must be the same."""
+    found: dict[str, list[float]] = {}
     answers = {}
     for _ in range(given.turns):
         for side in ("kafkalog", "connector"):
             if given.only in (None, side):
                 now = clock_of(side, given.cpu, sides.broker.pid)
                 seconds, answers[side] = timed(partial(once, sides, job, side, topic, place), now)
-                best[side] = min(seconds, best.get(side, seconds))
+                found.setdefault(side, []).append(seconds)
     assert len(set(map(str, answers.values()))) == 1, answers
-    return best
+    return found
+
+
+def add(results: Results, group: str, name: str, records: int, seconds: Mapping[str, list[float]]) -> None:
+    """Adds the rates of a job's runs. The first run warms the JVM up, and does not count if there are others."""
+    sides = {"kafkalog": KAFKALOG}
+    rates = {
+        sides.get(side, CONNECTOR): [records / each for each in turns[1:] or turns] for side, turns in seconds.items()
+    }
+    results.row(group, name, RECORDS_PER_S, rates)
 
 
 def main() -> None:
@@ -278,7 +289,9 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="measure CPU time instead of elapsed time")
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting, such as spark.name=value")
     parser.add_argument("--place", help="a directory for the broker, kept for the next run")
+    add_options(parser)
     given = parser.parse_args()
+    results = Results()
     with place_of(given.place) as place:
         place.mkdir(parents=True, exist_ok=True)
         machine.tell(place)
@@ -287,13 +300,14 @@ def main() -> None:
         settings = dict(each.split("=", 1) for each in given.conf)
         spark = connector.session(place / "spark", **{"spark.ui.showConsoleProgress": "false", **settings})
         try:
-            run(given, broker, spark, place)
+            run(given, broker, spark, place, results)
         finally:
             spark.stop()
             broker.stop()
+    keep(given, results)
 
 
-def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
+def run(given: Any, broker: kraft.Broker, spark: Any, place: Path, results: Results) -> None:
     sides = Sides(spark, broker)
     print(f"{given.records:,} records of about 200 B, {PARTITIONS} partitions, {os.cpu_count()} cores", flush=True)
     if given.cpu:
@@ -306,8 +320,9 @@ def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
         if not (broker.log_dir / f"{topic}-0").exists():
             produce(broker.bootstrap, topic, codec, given.records, given.batch_bytes)
         for job in [JOBS[number] for number in given.job] if given.job else JOBS:
-            best = measure(sides, job, topic, place, given)
-            rates = {side: given.records / seconds / 1e6 for side, seconds in best.items()}
+            seconds = measure(sides, job, topic, place, given)
+            add(results, "spark-reads", f"{job.name}, {codec}{', CPU time' * given.cpu}", given.records, seconds)
+            rates = {side: given.records / min(turns) / 1e6 for side, turns in seconds.items()}
             ours, theirs = rates.get("kafkalog"), rates.get("connector")
             ratio = f"{ours / theirs:.1f}x (aim {job.aim})" if ours and theirs else ""
             shown = [f"{rate:.2f}" if rate else "" for rate in (ours, theirs)]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import kafkalog
+from bench.kept import BYTES, BYTES_PER_S, KAFKALOG, LOWER, Results, add_options, keep
 from bench.spark import worker_peak_mib
 
 TOPIC = "orders"
@@ -94,7 +95,9 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=6144, help="MiB of records before compression")
     parser.add_argument("--codec", default="lz4")
     parser.add_argument("--road", action="append")
+    add_options(parser)
     given = parser.parse_args()
+    results = Results()
     place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
     logs = place / "logs"
     try:
@@ -110,10 +113,16 @@ def main() -> None:
             begin = time.perf_counter()
             road(spark)
             seconds = time.perf_counter() - begin
-            print(f"| {name} | {(size >> 20) / seconds:,.0f} | {worker_peak_mib()} MiB |", flush=True)
+            peak = worker_peak_mib()
+            results.row("spark-jobs", f"{name}, {given.codec}", BYTES_PER_S, {KAFKALOG: size / seconds})
+            results.row(
+                "spark-jobs", f"{name}, {given.codec}, peak of a worker", BYTES, {KAFKALOG: peak << 20}, better=LOWER
+            )
+            print(f"| {name} | {(size >> 20) / seconds:,.0f} | {peak} MiB |", flush=True)
             spark.stop()
     finally:
         shutil.rmtree(place, ignore_errors=True)
+    keep(given, results)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import kafkalog
+from bench.kept import KAFKALOG, LOWER, SECONDS, Results, add_options, keep
 from kafkalog.spark.filters import Wanted
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
@@ -66,7 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_plan")
     parser.add_argument("--segments", type=int, action="append")
     parser.add_argument("--dir")
-    given = parser.parse_args()
+    add_options(parser)
+    given, results = parser.parse_args(), Results()
     print("| segments | plan of all, s | latest time, s | last hundredth, s | ranges | bytes of a task | it read |")
     print("|---|---|---|---|---|---|---|")
     for segments in given.segments or SEGMENTS:
@@ -87,10 +89,13 @@ def main() -> None:
             touched = (bytes_read() - before) / len(picked)
             assert rows == sum(work.end_offset - work.start_offset for work in picked)
             meant = sum(work.size for work in picked) / len(picked)
+            for what, taken in (("all", whole), ("the latest time", timed), ("the last hundredth", last)):
+                results.point("planning", f"plan of {what}", "segments", SECONDS, KAFKALOG, segments, taken, LOWER)
             seconds = " | ".join(f"{each:.3f}" for each in (whole, timed, last))
             print(f"| {segments:,} | {seconds} | {len(ranges):,} | {meant:,.0f} | {touched:,.0f} |", flush=True)
         finally:
             shutil.rmtree(root)
+    keep(given, results)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ import fsspec
 import fsspec.asyn
 
 import kafkalog
+from bench import kept
+from bench.kept import KAFKALOG
 from bench.spark import BATCH_BYTES, CODECS, PARTITIONS, RECORDS, TURNS, Broker, clock_of, place_of, produce, timed
 from kafkalog.engine.remote.local_tiered import ROOT
 from kafkalog.spark.options import parse_options
@@ -203,7 +205,7 @@ def fill(broker: Broker, place: Path, given: argparse.Namespace) -> None:
     )
 
 
-def counts(given: argparse.Namespace) -> None:
+def counts(given: argparse.Namespace, results: kept.Results) -> None:
     with place_of(None) as place:
         settings = tiering(place) | {"num.network.threads": "3", "num.io.threads": "8"}
         (place / "node").mkdir()
@@ -212,12 +214,16 @@ def counts(given: argparse.Namespace) -> None:
         spark = connector.session(place / "spark", **{"spark.ui.showConsoleProgress": "false"})
         try:
             fill(broker, place, given)
-            sides, found = Sides(spark, broker, place), dict.fromkeys(WAYS, 0)
+            sides_of, found = Sides(spark, broker, place), dict.fromkeys(WAYS, 0)
+            elapsed: dict[str, list[float]] = {way: [] for way in WAYS}
             best = {clock: dict.fromkeys(WAYS, float("inf")) for clock in ("clock", "processor")}
             for _ in range(given.turns):
                 for way in WAYS:
                     processor = clock_of("connector" if way == CONNECTOR else "kafkalog", True, broker.pid)
-                    seconds, (busy, found[way]) = timed(partial(timed, partial(sides.count, way), processor), monotonic)
+                    seconds, (busy, found[way]) = timed(
+                        partial(timed, partial(sides_of.count, way), processor), monotonic
+                    )
+                    elapsed[way].append(found[way] / seconds)
                     for clock, taken in (("clock", seconds), ("processor", busy)):
                         best[clock][way] = min(best[clock][way], taken)
         finally:
@@ -232,6 +238,8 @@ def counts(given: argparse.Namespace) -> None:
         for way, rate in rates.items():
             ratios = f"{rate / rates[LOCAL]:.2f} | {rate / rates[CONNECTOR]:.1f}x"
             print(f"| {way} | {clock} | {found[way]:,} | {rate:.2f} | {ratios} |", flush=True)
+    sides = {KAFKALOG: elapsed[BOTH], "local segments": elapsed[LOCAL], "Spark's Kafka connector": elapsed[CONNECTOR]}
+    results.row("spark-remote", "count(*) of both tiers", kept.RECORDS_PER_S, sides)
     print(f"targets for both tiers: {LOCAL_AIM}x of local segments, {CONNECTOR_AIM}x of the connector")
 
 
@@ -241,11 +249,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--codec", default="none", choices=CODECS)
+    kept.add_options(parser)
     parser.add_argument("--plan", nargs=2, metavar=("LAYOUT", "SEGMENTS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plan:
         plan_once(given.plan[0], int(given.plan[1]))
         return
+    results = kept.Results()
     print("| segments | layout | processor, s | wall, s | peak, MiB | ranges | objects read |")
     print("|---|---|---|---|---|---|---|")
     for segments in given.segments or SEGMENTS:
@@ -254,10 +264,15 @@ def main() -> None:
             found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
             figures = f"{found['cpu_s']:.2f} | {found['s']:.2f} | {found['mib']:.0f} | {found['ranges']:,}"
             print(f"| {segments:,} | {layout} | {figures} | {found['requests']:,} |", flush=True)
+            side = f"kafkalog, layout {layout}"
+            results.point(
+                "bucket", "plan over a bucket", "segments", kept.SECONDS, side, segments, found["s"], kept.LOWER
+            )
     if connector.missing() is not None:
         print(connector.missing())
-        return
-    counts(given)
+    else:
+        counts(given, results)
+    kept.keep(given, results)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.spark import Broker
+from bench.kept import Results, add_options, keep
+from bench.spark import Broker, add
 from tests.broker import clients
 from tests.spark import connector
 
@@ -86,7 +87,9 @@ def main() -> None:
     parser.add_argument(
         "--job", type=int, action="append", help=f"run only this job, 0 to {len(JOBS) - 1}; may be repeated"
     )
+    add_options(parser)
     given = parser.parse_args()
+    results = Results()
     place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
     (place / "broker").mkdir()
     broker = Broker(place / "broker", settings={"num.network.threads": "3", "num.io.threads": "8"})
@@ -105,6 +108,9 @@ def main() -> None:
             for _ in range(given.turns):
                 for side in sides:
                     times[side.source].append(side.run(job, limit))
+            for whole, words in enumerate(("", ", the whole query")):
+                turns = {side: [turn[whole] for turn in found] for side, found in times.items()}
+                add(results, "spark-streams", f"a stream, {name}{words}", given.records, turns)
             best = [[min(each) for each in zip(*times[side.source], strict=True)] for side in sides]
             (ours, our_whole), (theirs, their_whole) = best
             rates = " | ".join(f"{given.records / seconds / 1e3:,.0f}" for seconds in (ours, theirs))
@@ -113,6 +119,7 @@ def main() -> None:
     finally:
         broker.kill()
         shutil.rmtree(place, ignore_errors=True)
+    keep(given, results)
 
 
 if __name__ == "__main__":

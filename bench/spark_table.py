@@ -29,6 +29,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bench import machine, spark, spark_write
+from bench.kept import Results, add_options, keep
 from tests.spark import connector
 
 RECORDS = 1_000_000
@@ -144,12 +145,13 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="show what the applications write to stderr")
     for name in ("--side", "--topic", "--bootstrap", "--log-dir"):
         parser.add_argument(name, help=argparse.SUPPRESS)
+    add_options(parser)
     parser.add_argument("--writes", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.side:
         application(given)
         return
-    begin = time.monotonic()
+    begin, results = time.monotonic(), Results()
     with _place(given.place) as place:
         machine.tell(place)
         broker = spark.Broker(place / "broker", settings={"num.network.threads": "3", "num.io.threads": "8"})
@@ -169,11 +171,21 @@ def main() -> None:
                     scratch.mkdir(exist_ok=True)
                     found[side] = measured(given, broker, side, topic, not number, scratch)
                     shutil.rmtree(scratch, ignore_errors=True)
-                for line in lines(found, given.records, "16 KiB" if size < 100_000 else "1 MB"):
+                named = "16 KiB" if size < 100_000 else "1 MB"
+                for line in lines(found, given.records, named):
                     print(line, flush=True)
+                add(results, found, given.records, named)
         finally:
             broker.stop()
     print(f"\n{time.monotonic() - begin:.0f} s")
+    keep(given, results)
+
+
+def add(results: Results, found: dict[str, dict[str, list[float]]], records: int, size: str) -> None:
+    """Adds the warm runs of each row."""
+    for name, ours in found["kafkalog"].items():
+        sides = {"kafkalog": ours, "connector": found["connector"][name]}
+        spark.add(results, "spark", name if name.startswith("write, ") else f"{name}, {size}", records, sides)
 
 
 def lines(found: dict[str, dict[str, list[float]]], records: int, size: str) -> Iterator[str]:

@@ -12,6 +12,8 @@ from drawing import Picture
 # Highest first: (group, packages, what they do).  A package imports from itself and from packages below it.
 LAYERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("stable", ("cli",), "the command line"),
+    ("stable", ("ui",), "live pages in a browser"),
+    ("stable", ("report",), "surveys as tables, pictures and one page"),
     ("stable", ("spark",), "data source, functions, jobs"),
     ("stable", ("toolbox",), "the functions behind the commands"),
     (

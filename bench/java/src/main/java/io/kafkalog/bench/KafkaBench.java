@@ -8,11 +8,16 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.Random;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -54,6 +59,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  */
 public final class KafkaBench {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
+    private static final int WINDOWS = 5; // as on kafkalog's side; their median counts
     private final Path data;
     private final double warmupSeconds;
     private final double measureSeconds;
@@ -89,6 +95,7 @@ public final class KafkaBench {
             case "encode" -> report(name, encode());
             case "append" -> append(name, parts[1], parts.length > 2 ? parts[2] : "producer");
             case "read" -> reads(name, parts[1]);
+            case "threads" -> threads(name, Integer.parseInt(parts[1]), parts[2], parts[3]);
             case "lookup" -> report(name, lookup());
             case "open" -> report(name, opens(parts[1].equals("clean")));
             default -> throw new IllegalArgumentException(name);
@@ -98,12 +105,11 @@ public final class KafkaBench {
     private void report(String name, Round round) throws Exception {
         boolean byCpu = cpu && !name.equals("open:unclean");
         loop(round, warmupSeconds, false);
-        double best = 0;
-        // The best of three windows, as for kafkalog: the machine may have other load.
-        for (int i = 0; i < 3; i++) {
-            best = Math.max(best, loop(round, measureSeconds / 3, byCpu));
+        double[] windows = new double[WINDOWS];
+        for (int i = 0; i < WINDOWS; i++) {
+            windows[i] = loop(round, measureSeconds / WINDOWS, byCpu);
         }
-        System.out.println("{\"name\":\"" + name + "\",\"per_second\":" + best + "}");
+        System.out.println("{\"name\":\"" + name + "\",\"per_second\":" + Arrays.toString(windows) + "}");
         System.out.flush();
     }
 
@@ -127,10 +133,12 @@ public final class KafkaBench {
     private Round scan(String kind) throws IOException {
         FileRecords records = FileRecords.open(segment(kind), false);
         return () -> {
+            long offsets = 0; // the field is shared by the threads of a curve
             for (FileLogInputStream.FileChannelRecordBatch batch : records.batches()) {
                 batch.ensureValid();
-                sink += batch.lastOffset();
+                offsets += batch.lastOffset();
             }
+            sink += offsets;
             return records.sizeInBytes();
         };
     }
@@ -200,30 +208,69 @@ public final class KafkaBench {
         byte[] bytes = Files.readAllBytes(data.resolve("batch-" + kind + ".bin"));
         Path dir = scratch("append-" + kind + "-" + compression + "-0");
         try (Closing log = new Closing(open(dir, compression))) {
-            ByteBuffer buffer = ByteBuffer.wrap(bytes.clone());
-            long[] appended = {0};
-            int[] sequence = {0};
-            boolean idempotent = kind.startsWith("idempotent") || kind.startsWith("txn");
-            report(name, () -> {
-                // The leader writes offsets into the caller's buffer: pass a new copy, as from a network buffer.
-                buffer.clear();
-                buffer.put(0, bytes);
-                if (idempotent) {
-                    sequence[0] = stampSequence(buffer, sequence[0]);
-                }
-                MemoryRecords records = MemoryRecords.readableRecords(buffer);
-                log.log.appendAsLeader(records, 0, AppendOrigin.CLIENT);
-                appended[0] += bytes.length;
-                if (appended[0] > (256L << 20)) {
-                    // In place, as on the other side: new memory would cost more than the append.
-                    log.log.truncateTo(0L);
-                    appended[0] = 0;
-                    sequence[0] = 0;
-                }
-                return 1;
-            });
+            report(name, appends(log.log, bytes, kind.startsWith("idempotent") || kind.startsWith("txn")));
         }
         delete(dir);
+    }
+
+    private static Round appends(UnifiedLog log, byte[] bytes, boolean idempotent) {
+        ByteBuffer buffer = ByteBuffer.wrap(bytes.clone());
+        long[] appended = {0};
+        int[] sequence = {0};
+        return () -> {
+            // The leader writes offsets into the caller's buffer: pass a new copy, as from a network buffer.
+            buffer.clear();
+            buffer.put(0, bytes);
+            if (idempotent) {
+                sequence[0] = stampSequence(buffer, sequence[0]);
+            }
+            MemoryRecords records = MemoryRecords.readableRecords(buffer);
+            log.appendAsLeader(records, 0, AppendOrigin.CLIENT);
+            appended[0] += bytes.length;
+            if (appended[0] > (256L << 20)) {
+                // In place, as on the other side: new memory would cost more than the append.
+                log.truncateTo(0L);
+                appended[0] = 0;
+                sequence[0] = 0;
+            }
+            return 1;
+        };
+    }
+
+    /** Scans or appends of several threads, each on its own partition; a window's rate is the sum of all threads. */
+    private void threads(String name, int count, String what, String kind) throws Exception {
+        byte[] bytes = Files.readAllBytes(data.resolve("batch-" + kind + ".bin"));
+        List<Closing> logs = new ArrayList<>();
+        List<Round> rounds = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            if (what.equals("scan")) {
+                rounds.add(scan(kind));
+            } else {
+                Closing log = new Closing(open(scratch("threads-" + i + "-0"), "producer"));
+                logs.add(log);
+                rounds.add(appends(log.log, bytes, false));
+            }
+        }
+        ExecutorService pool = Executors.newFixedThreadPool(count);
+        double[] windows = new double[WINDOWS];
+        for (int i = -1; i < WINDOWS; i++) {
+            double seconds = i < 0 ? warmupSeconds : measureSeconds / WINDOWS;
+            double sum = 0;
+            List<Callable<Double>> loops = new ArrayList<>();
+            rounds.forEach(round -> loops.add(() -> loop(round, seconds, false)));
+            for (Future<Double> rate : pool.invokeAll(loops)) {
+                sum += rate.get();
+            }
+            if (i >= 0) {
+                windows[i] = sum;
+            }
+        }
+        pool.shutdown();
+        for (Closing log : logs) {
+            log.close();
+        }
+        System.out.println("{\"name\":\"" + name + "\",\"per_second\":" + Arrays.toString(windows) + "}");
+        System.out.flush();
     }
 
     private static int stampSequence(ByteBuffer buffer, int sequence) {
