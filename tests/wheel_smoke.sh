@@ -13,7 +13,8 @@ wheel = zipfile.ZipFile(sys.argv[1])
 names = wheel.namelist()
 generated = [n for n in names if n.endswith((".c", ".cpp"))]
 assert not generated, f"generated C in the wheel: {generated}"
-for wanted in ("kafkalog/py.typed", "pyspark_kafkalog.py", "kafkalog/_native/codec/batches.pyi"):
+for wanted in ("kafkalog/py.typed", "pyspark_kafkalog.py", "kafkalog/_native/codec/batches.pyi",
+               "kafkalog/report/assets/page.html", "kafkalog/ui/assets/live.html"):
     assert wanted in names, f"{wanted} is missing from the wheel"
 assert not [n for n in names if n.startswith("tests/")], "tests in the wheel"
 shared = [n.partition(".data/data/share/")[2] for n in names if ".data/data/share/" in n]
@@ -52,4 +53,11 @@ done
 grep -q "^.TH" "$place/venv/share/man/man1/kafkalog-verify.1"
 bash -n "$place/venv/share/bash-completion/completions/kafkalog"
 "$place/venv/bin/python" -W error "$here/smoke.py" "$place/commands"
+# Pages are an extra: without it the command names the missing package, with it the wheel has all parts of a page.
+said=$("$place/venv/bin/kafkalog" report "$place/commands" 2>&1) || code=$?
+[[ $code = 2 && $said = *"pip install 'kafkalog[report]'"* ]] ||
+    { echo "kafkalog report without kafkalog[report] exited with code $code: $said" >&2; exit 1; }
+"$place/venv/bin/python" -m pip install -q "$wheel[report]"
+"$place/venv/bin/kafkalog" report "$place/commands" -o "$place/report.html" > /dev/null
+grep -q "Content-Security-Policy" "$place/report.html"
 echo "wheel: smoke test passed"

@@ -23,7 +23,8 @@ def anchors(site: Path) -> set[str]:
 def public_names() -> Iterator[str]:
     """The full names of the public classes and functions."""
     yield from (f"kafkalog.{name}" for name in dir(kafkalog) if not inspect.ismodule(getattr(kafkalog, name)))
-    for package, names in (("kafkalog.toolbox", kafkalog.toolbox.__all__), ("kafkalog.spark", ["functions", "jobs"])):
+    packages = {"report": kafkalog.report.__all__, "toolbox": kafkalog.toolbox.__all__, "spark": ["functions", "jobs"]}
+    for package, names in ((f"kafkalog.{package}", names) for package, names in packages.items()):
         for each in names:
             module = importlib.import_module(f"{package}.{each}")
             yield from (f"{package}.{each}.{name}" for name in module.__all__)

@@ -30,6 +30,7 @@ MODULES = [
     "kafkalog.store",
     "kafkalog.topic",
     "kafkalog.transaction",
+    "kafkalog._face.arrow_stream",
     "kafkalog._face.chunk_reader",
     "kafkalog._face.decoded",
     "kafkalog._face.describing",
@@ -47,6 +48,7 @@ MODULES = [
     "kafkalog.engine.host.log_manager",
     "kafkalog.engine.host.settings",
     "kafkalog.engine.remote.remote_log_manager",
+    *(f"kafkalog.report.{name}" for name in kafkalog.report.__all__),
     *(f"kafkalog.toolbox.{name}" for name in kafkalog.toolbox.__all__),
 ]
 

@@ -250,3 +250,10 @@ def test_salvage_tells_of_the_tier(run: Run, places: tuple[str, str, int], tmp_p
     for place in (tier, f"file://{tier}", "s3://bucket/prefix"):
         refused = run("salvage", place, str(tmp_path / "other"))
         assert (refused.code, "first restore partitions of the tier" in refused.err) == (2, True), refused.err
+
+
+def test_report_tells_of_the_tier(run: Run, places: tuple[str, str, int]) -> None:
+    store, tier, _ = places
+    let_go(store, tier)
+    assert "only the disk is read: the remote tier has earlier offsets" in run("report", store, "--json").err
+    assert "only the disk" not in run("report", store, "--remote", tier, "--json").err

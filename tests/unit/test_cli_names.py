@@ -412,7 +412,12 @@ SHARED_OPTIONS = (
 
 
 def test_an_option_has_one_help_text() -> None:
-    own = {("cursors", "--topic"), ("cursors", "--committed"), ("spark export", "--skip-damage")}
+    own = {
+        ("cursors", "--topic"),
+        ("cursors", "--committed"),
+        ("report", "--deep"),
+        ("spark export", "--skip-damage"),
+    }
     found: dict[str, set[str]] = {}
     contexts = [click.Context(cli, info_name="kafkalog")]
     for ctx in contexts:

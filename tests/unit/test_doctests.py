@@ -17,7 +17,10 @@ from tests.unit.public_api import MODULES, Documented, documented, module_of
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Packages that an example needs if its source contains the word.
-NEEDS = {"arrow": "pyarrow", "pandas": "pandas", "polars": "polars", "duckdb": "duckdb", "batches": "pyarrow"}
+NEEDS = {
+    "arrow": "pyarrow", "pandas": "pandas", "polars": "polars", "duckdb": "duckdb", "batches": "pyarrow",
+    "plot": "altair",
+}  # fmt: skip
 # Classes whose methods all have examples.  The example of another class may cover its methods.
 METHODS_OF = {"Store", "Topic", "Partition", "StoreReader", "Producer", "StoreTransaction", "Transaction", "Writer"}
 METHODS_OF |= {"Readable"}
@@ -63,10 +66,12 @@ def test_an_example_runs(test: doctest.DocTest, tmp_path: Path, monkeypatch: pyt
 def is_required(each: Documented) -> bool:
     """Whether it must have an example: each class and function, and the methods of METHODS_OF.
 
-    The page "Errors, and what to do" has examples of errors.  Examples of the toolbox's functions show its classes.
+    The page "Errors, and what to do" has examples of errors.  Examples of the functions of the toolbox
+    and of reports show their classes.
     """
     if inspect.isclass(each.thing):
-        return not issubclass(each.thing, KafkalogError) and not each.name.startswith("kafkalog.toolbox.")
+        shown = ("kafkalog.report.", "kafkalog.toolbox.")
+        return not issubclass(each.thing, KafkalogError) and not each.name.startswith(shown)
     owner = each.name.split(".")[-2]
     return each.function is not None and (owner in METHODS_OF or not owner[0].isupper())
 

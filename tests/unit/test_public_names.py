@@ -18,7 +18,7 @@ from kafkalog.partition import Partition
 
 MODULES = [
     "config", "decoding", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote",
-    "spark", "store", "toolbox", "topic", "transaction",
+    "report", "spark", "store", "toolbox", "topic", "transaction",
 ]  # fmt: skip
 PUBLIC = [name for name in dir(kafkalog) if not name.startswith("_")]
 WRONG = ["oepn", "Stoer", "open_store", "Any", "error", "importlib"]
@@ -114,7 +114,7 @@ def test_completion_shows_what_users_call(tmp_path: Path) -> None:
     assert seen == 18
 
 
-PACKAGES = ["engine", "spark", "toolbox"]  # their public members are modules
+PACKAGES = ["engine", "report", "spark", "toolbox"]  # their public members are modules
 
 
 @pytest.mark.parametrize("module", [*sorted({*MODULES}.difference(PACKAGES)), "engine.files", "spark.jobs"])

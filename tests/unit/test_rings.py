@@ -23,7 +23,7 @@ DOCUMENTS = [
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "internals"),
 ]
 PRIVATE = re.compile(r"kafkalog[./]_(?!_version)\w+|\b_(?:face|native|limits)\b")
-PACKAGES = ("spark", "toolbox")  # their public names are modules
+PACKAGES = ("report", "spark", "toolbox")  # their public names are modules
 
 
 def stable() -> Iterator[str]:

@@ -40,7 +40,7 @@ ALLOWED = {
     },
     ("_face/changes.py", "tempfile"): "values before the start, in a file of the task's own",
     **{
-        ("spark/proto_schemas.py", use): "protoc and the files that it reads, in a folder of their own"
+        ("_face/proto_schemas.py", use): "protoc and the files that it reads, in a folder of their own"
         for use in ("pathlib", "shutil", "tempfile")
     },
     **{

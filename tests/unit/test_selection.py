@@ -577,6 +577,10 @@ def test_duckdb_tables_in_schemas(store: Store) -> None:
         ]
     with pytest.raises(IllegalArgumentException, match=r"'x\.orders', which DuckDB.*create the schema x first"):
         topic.to_duckdb(connection, "x.orders", last=1)
+    connection.execute("create view seen as select 1")
+    with pytest.raises(IllegalArgumentException, match=r"'seen', which DuckDB cannot create.*View.*use another name"):
+        topic.to_duckdb(connection, "seen", last=1)
+    assert connection.sql("select * from seen").fetchall() == [(1,)]
     connection.execute("create schema x")
     count = len(topic.to_duckdb(connection, "x.orders", last=1))
     assert connection.sql("select count(*) from x.orders").fetchall() == [(count,)]

@@ -173,6 +173,18 @@ CALLS |= {
     "read_arrow: start": (lambda log, value: log.read_arrow(value), [*filter(None, NO_NUMBER), -1, 99]),
     "read_arrow: columns": (lambda log, value: log.read_arrow(columns=value), ["value", 5, ["nope"], [1], [["value"]]]),
     "read_arrow: isolation": (lambda log, value: log.read_arrow(isolation=value), ["committed", None]),
+    "plot: name": (lambda log, value: log.plot(value), [b"segments", 5, 1.5, ["segments"], Odd()]),
+    "plot: deep": (lambda log, value: log.plot(deep=value), ["yes", 1.5, None, [], Odd()]),
+    "to_pandas: dtype_backend": (
+        lambda log, value: log.to_pandas(dtype_backend=value), ["arrow", "", b"pyarrow", None, 5, ["numpy"], Odd()],
+    ),
+    "reader's to_pandas: dtype_backend": (
+        lambda log, value: log.reader().to_pandas(dtype_backend=value), ["arrow", b"pyarrow", None, 5, Odd()],
+    ),
+    "reader's to_polars: columns": (
+        lambda log, value: log.reader().to_polars(value), ["value", 5, ["nope"], [1], [["value"]], Odd()],
+    ),
+    "reader's to_duckdb: connection": (lambda log, value: log.reader().to_duckdb(value, "t"), [None, "x", 5, Odd()]),
     "arrow_batches: batch_rows": (lambda log, value: log.arrow_batches(batch_rows=value), [*NO_NUMBER, 0, -1]),
     "arrow_batches: two starts": (lambda log, value: log.arrow_batches(value, start_time=1), [0]),
     "latest: end": (lambda log, value: log.latest(value), [*filter(None, NO_NUMBER), 1 << 70]),
