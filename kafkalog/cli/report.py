@@ -30,6 +30,7 @@ from kafkalog.toolbox.folders import folders_of, named_folders
 from kafkalog.toolbox.whole_file import WholeFile, refuse_existing
 
 TARGET = "report.html"
+PLACES = {"x", "y", "x2", "y2"}  # of a topic in the treemap
 
 
 @click.command("report", short_help="Write pictures and tables of log directories as one HTML file.")
@@ -123,12 +124,17 @@ def _sums(found: Survey) -> str:
 
 
 def _print(found: Survey) -> None:
-    emit_json({"kind": "facts", "logDirs": found.log_dirs, "nowMs": found.now_ms, "deep": found.deep, **found.facts})
+    facts = dict(found.facts)
+    shutdowns = facts.pop("cleanShutdown", {})
+    facts["cleanShutdown"] = [{"logDir": log_dir, "clean": clean} for log_dir, clean in shutdowns.items()]
+    emit_json({"kind": "facts", "logDirs": found.log_dirs, "nowMs": found.now_ms, "deep": found.deep, **facts})
     for name, table in found.tables.items():
         for row in table.rows():
             emit_json({"kind": name, **_renamed(row)})
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row without a column `kind`, because each line has that; `du --json` names it `name` too."""
-    return {"name" if column == "kind" else column: value for column, value in row.items()}
+    """Returns a row without places in a picture, and without a column `kind`, because each line has that; `du --json`
+    names it `name` too.  A row about no topic or no partition has no such name."""
+    missing = {name for name in ("topic", "partition") if name in row and row[name] is None} | PLACES
+    return {"name" if name == "kind" else name: value for name, value in row.items() if name not in missing}
