@@ -30,7 +30,7 @@ from kafkalog.toolbox.folders import folders_of, named_folders
 from kafkalog.toolbox.whole_file import WholeFile, refuse_existing
 
 TARGET = "report.html"
-PLACES = {"x", "y", "x2", "y2"}  # of a topic in the treemap
+PLACES = {"x", "y", "x2", "y2"}  # where a topic is in the treemap
 
 
 @click.command("report", short_help="Write pictures and tables of log directories as one HTML file.")
