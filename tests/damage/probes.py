@@ -387,7 +387,7 @@ def _last_values(
         whole = True
     if whole != ended:
         complaints.add(where, f"records() {'ends' if ended else 'raises'}, latest() {'ends' if whole else 'raises'}")
-    elif found != wanted:
+    elif whole and found != wanted:  # records() yields the first records of a batch whose count is too large
         complaints.add(where, f"latest() has {len(found)} keys, other ones than the {len(wanted)} of records()")
 
 
