@@ -20,7 +20,8 @@ import pytest
 from kafkalog.report.survey import survey
 from kafkalog.report.tables import Survey
 from tests.broker import clients, kraft
-from tests.report.test_report_browser import Open, browser, go, opened, places
+from tests.browser import browser
+from tests.report.test_report_browser import Open, go, opened, places
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["browser", "opened", "places", "run"]

@@ -23,16 +23,16 @@ from kafkalog.report.page import html_page
 from kafkalog.report.pictures import PICTURES
 from kafkalog.report.tables import Survey
 from kafkalog.toolbox.words import counted, span
+from tests.browser import browser
 from tests.report import kit
 from tests.unit.cli_kit import Run, run
 from tests.unit.cursor_kit import commit, store_home
 
-__all__ = ["run"]
+__all__ = ["browser", "run"]
 
 pytestmark = pytest.mark.browser
 
 KAFKA_LOGS = Path(__file__).parents[1] / "pages" / "kafka-logs"
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PAGES = (
     "#overview",
@@ -45,16 +45,6 @@ PAGES = (
 )
 MARKS = ", ".join(f".mark-{kind} path" for kind in ("rect", "symbol", "line", "area"))
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,11 +18,13 @@ from typing import Any
 import pytest
 
 import kafkalog
+from tests.browser import browser
 from tests.report import kit
+
+__all__ = ["browser"]
 
 pytestmark = pytest.mark.browser
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 LARGE = 12345678901234567890123
 PAGES = (
@@ -84,16 +85,6 @@ def serving(logs: Path) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.kill()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
-        yield found
-        found.close()
 
 
 @pytest.fixture

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.browser import browser
+
+__all__ = ["browser"]
+
 pytestmark = pytest.mark.browser
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PAGES = (
     "index.html",
     "how-to/full-disk.html",
@@ -21,18 +24,6 @@ PAGES = (
     "reference/metrics.html",
     "reference/api/store.html",
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    import shutil
-
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
-        yield found
-        found.close()
 
 
 @pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
