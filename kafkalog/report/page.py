@@ -27,8 +27,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafkalog.engine.format.needs import need_jinja2, need_vl_convert
-from kafkalog.report.pictures import PICTURES, config
+from kafkalog.report.pictures import PICTURES
 from kafkalog.report.tables import KINDS, Survey
+from kafkalog.report.vega import config
 
 __all__ = ["html_page"]
 

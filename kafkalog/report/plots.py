@@ -18,9 +18,10 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import values
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.report.pictures import PICTURES, Picture, config
+from kafkalog.report.pictures import PICTURES, Picture
 from kafkalog.report.survey import survey
 from kafkalog.report.tables import Table
+from kafkalog.report.vega import config
 
 ROWS_MAX = 5_000  # so many rows of a table are in a chart; altair refuses more
 WIDTH = 600  # pixels of a picture that fills its page in a report

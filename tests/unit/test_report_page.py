@@ -16,9 +16,10 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import CLEAN, USAGE
 from kafkalog.report.page import html_page, page_data, page_script
-from kafkalog.report.pictures import PICTURES, config
+from kafkalog.report.pictures import PICTURES
 from kafkalog.report.survey import survey
 from kafkalog.report.tables import KINDS, Survey
+from kafkalog.report.vega import config
 from tests.report import kit
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import tiered
