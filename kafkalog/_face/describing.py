@@ -378,13 +378,9 @@ def _described(source: Source, budget: Budget) -> PartitionDescription:
         local_segments=local.count,
         remote_bytes=local.remote_bytes + sum(each.size_bytes for each in tiered),
         remote_segments=local.remote_count + len(tiered),
-        codecs=[_codec_name(each) for each in contents.codec_ids()],
+        codecs=[codecs.shown_name(each) for each in contents.codec_ids()],
         damage=damage,
     )
-
-
-def _codec_name(codec: int) -> str:
-    return codecs.NAMES[codec] if codec < len(codecs.NAMES) else f"unknown({codec})"
 
 
 @dataclass

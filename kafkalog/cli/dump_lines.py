@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog.cli.console import put_bytes
 from kafkalog.engine.format.batch import decrement_sequence
-from kafkalog.toolbox.segment_headers import codec_name
+from kafkalog.engine.format.codecs import shown_name
 
 if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
@@ -42,7 +42,7 @@ def batch_line(header: BatchHeader, valid: bool) -> str:
         what = f"offset: {header.last_offset}"
     return (
         f"{what} position: {header.position} {header.timestamp_type}: {header.max_timestamp} size: {header.size} "
-        f"magic: {header.magic} compresscodec: {codec_name(header.codec)} crc: {header.crc} isvalid: {java_bool(valid)}"
+        f"magic: {header.magic} compresscodec: {shown_name(header.codec)} crc: {header.crc} isvalid: {java_bool(valid)}"
     )
 
 
@@ -70,7 +70,7 @@ def batch_json(header: BatchHeader, valid: bool) -> dict[str, Any]:
         "maxTimestamp": header.max_timestamp,
         "size": header.size,
         "magic": header.magic,
-        "compresscodec": codec_name(header.codec),
+        "compresscodec": shown_name(header.codec),
         "crc": header.crc,
         "isvalid": valid,
     }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kafkalog.engine.format import codecs
-from kafkalog.toolbox.segment_headers import CODEC_BITS, codec_name, record_counts
+from kafkalog.toolbox.segment_headers import CODEC_BITS, record_counts
 
 CODECS, SIZES = CODEC_BITS + 1, 32
 
@@ -74,7 +74,7 @@ class BatchSums:
                 continue
             before, after = round(self.bytes[codec].sum()), _whole(raw[codec][here].sum())
             yield {
-                "codec": codec_name(int(codec)),
+                "codec": codecs.shown_name(int(codec)),
                 "batches": round(self.batches[codec].sum()),
                 "records": round(self.records[codec].sum()),
                 "bytes": before,
@@ -90,7 +90,7 @@ class BatchSums:
             batches, records, before = (float(each[codec, size]) for each in (self.batches, self.records, self.bytes))
             after = _whole(raw[codec, size])
             yield {
-                "codec": codec_name(int(codec)),
+                "codec": codecs.shown_name(int(codec)),
                 "fromBytes": 1 << int(size),
                 "toBytes": 2 << int(size),
                 "batches": max(1, round(batches)),

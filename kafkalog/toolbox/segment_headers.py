@@ -13,16 +13,11 @@ import numpy as np
 
 from kafkalog.engine.files import File
 from kafkalog.engine.format.batch import DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG
-from kafkalog.engine.format.codecs import NAMES
+from kafkalog.engine.format.codecs import shown_name
 from kafkalog.engine.segment.scan import LogScan, ScanSlice
 
 CODEC_BITS = 7
 UNSEEN_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
-
-
-def codec_name(codec: int) -> str:
-    """Returns the name of a codec id."""
-    return NAMES[codec] if 0 <= codec < len(NAMES) else f"unknown({codec})"
 
 
 @dataclass
@@ -52,7 +47,7 @@ class SegmentHeaders:
 
     def codecs_by_name(self) -> dict[str, int]:
         """Returns the number of batches by the codec's name."""
-        return {codec_name(codec): int(count) for codec, count in enumerate(self.codecs) if count}
+        return {shown_name(codec): int(count) for codec, count in enumerate(self.codecs) if count}
 
 
 def record_counts(table: np.ndarray) -> np.ndarray:

@@ -63,8 +63,7 @@ class TopicRow:
     @property
     def codec_names(self) -> list[str]:
         """The names of the codecs of its batches."""
-        known = codecs.NAMES
-        return [known[codec] if codec < len(known) else f"unknown({codec})" for codec in self.contents.codec_ids()]
+        return [codecs.shown_name(codec) for codec in self.contents.codec_ids()]
 
 
 @dataclass

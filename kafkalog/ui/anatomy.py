@@ -236,8 +236,7 @@ def attribute_words(value: int) -> str:
         )
         if value & flag
     ]
-    name = codecs.NAMES[codec] if codec < len(codecs.NAMES) else f"unknown ({codec})"
-    return ", ".join((f"codec {name}", *kinds))
+    return ", ".join((f"codec {codecs.shown_name(codec)}", *kinds))
 
 
 def _records(
@@ -245,7 +244,7 @@ def _records(
 ) -> None:
     """Adds the record of a batch, and the range of all of its records."""
     body_at, size = position + RECORD_BATCH_OVERHEAD, header.size - RECORD_BATCH_OVERHEAD
-    made |= {"codec": _codec_word(header.codec), "count": header.count, "control": header.is_control}
+    made |= {"codec": codecs.shown_name(header.codec), "count": header.count, "control": header.is_control}
     if size > READ_BYTES_MAX:
         made["problems"].append(f"the records have {size} bytes: more than {READ_BYTES_MAX} are not decoded here")
         return
@@ -279,11 +278,11 @@ def _records(
     number, start, record = found
     fields, end = _record_fields(raw, start, header)
     if start:
-        text = f"{number} records before this one"
+        text = f"{counted(number, 'record')} before this one"
         made["fields"].append(field(raw, 0, start, "records before", "bytes", group="records", text=text))
     made["fields"] += fields
     if end < len(raw.data):
-        text = f"{header.count - number - 1} records after this one"
+        text = f"{counted(header.count - number - 1, 'record')} after this one"
         made["fields"].append(field(raw, end, len(raw.data), "records after", "bytes", group="records", text=text))
     made["record"] = {
         "index": number, "offset": record.offset, "timestamp": record.timestamp, "from": raw.origin + start,
@@ -291,10 +290,6 @@ def _records(
     }  # fmt: skip
     if header.is_control:
         made["record"]["control"] = _control_word(record.key)
-
-
-def _codec_word(codec: int) -> str:
-    return codecs.NAMES[codec] if codec < len(codecs.NAMES) else f"unknown ({codec})"
 
 
 def _control_word(key: bytes | None) -> str:
@@ -432,7 +427,7 @@ def _messages(
     made: dict[str, Any], file: File, header: BatchHeader, position: int, offset: int | None, index: int | None
 ) -> None:
     """Adds the message of an entry, or of a compressed wrapper."""
-    made |= {"codec": _codec_word(header.codec), "control": False}
+    made |= {"codec": codecs.shown_name(header.codec), "control": False}
     if header.size > READ_BYTES_MAX:
         made["problems"].append(f"the batch has {header.size} bytes: more than {READ_BYTES_MAX} are not decoded here")
         return

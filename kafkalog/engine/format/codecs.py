@@ -82,6 +82,11 @@ def codec_name(codec: int) -> str:
     return NAMES[codec]
 
 
+def shown_name(codec: int) -> str:
+    """Returns the name of a codec's id for people, also for an id that Kafka does not know."""
+    return NAMES[codec] if 0 <= codec < len(NAMES) else f"unknown({codec})"
+
+
 def check_codec(codec: int) -> None:
     """Raises IllegalArgumentException unless `codec` is one of the five."""
     if not 0 <= codec < len(NAMES):
