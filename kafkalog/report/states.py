@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.report.tables import if_known
 from kafkalog.toolbox.known_transactions import KnownTransactions
 from kafkalog.toolbox.open_transactions import HANGING_AFTER_MS, find_transactions
 from kafkalog.toolbox.producers import find_producers
@@ -37,10 +38,6 @@ def _bytes_left(survey: Survey, fact: str) -> int | None:
         return None
     read_bytes: int = survey.facts.get(fact, 0)
     return max(0, min(PARTITION_BYTES_MAX, SURVEY_BYTES_MAX - read_bytes))
-
-
-def _known(number: int) -> int | None:
-    return None if number < 0 else number
 
 
 def add_transactions(
@@ -75,14 +72,14 @@ def add_transactions(
             partition=partition,
             state="hanging" if txn.hanging else "open",
             producerId=txn.producer_id,
-            producerEpoch=_known(txn.producer_epoch),
+            producerEpoch=if_known(txn.producer_epoch),
             firstOffset=txn.first_offset,
-            lastOffset=_known(txn.last_offset),
-            startTimestamp=_known(txn.start_timestamp),
-            lastTimestamp=_known(txn.last_timestamp),
-            records=_known(txn.records),
+            lastOffset=if_known(txn.last_offset),
+            startTimestamp=if_known(txn.start_timestamp),
+            lastTimestamp=if_known(txn.last_timestamp),
+            records=if_known(txn.records),
             ageMs=txn.age_ms,
-            heldRecords=_known(txn.held_records),
+            heldRecords=if_known(txn.held_records),
         )
     rows = _ended(found, view)
     told = min(len(rows), ENDED_MAX, max(0, ENDED_OF_SURVEY_MAX - len(table)))
@@ -105,17 +102,17 @@ def _ended(found: PartitionTransactions, view: PartitionView) -> list[dict[str, 
             "state": "aborted" if txn.aborted else "committed",
             "producerId": txn.producer_id,
             "producerEpoch": txn.producer_epoch,
-            "firstOffset": _known(first),
+            "firstOffset": if_known(first),
             "lastOffset": txn.last_offset,
-            "startTimestamp": _known(txn.start_timestamp),
-            "lastTimestamp": _known(txn.last_timestamp),
-            "records": _known(txn.records),
+            "startTimestamp": if_known(txn.start_timestamp),
+            "lastTimestamp": if_known(txn.last_timestamp),
+            "records": if_known(txn.records),
         }
     for (producer_id, last), first in indexed.items():
         if last < found.log_start_offset:
             continue
         rows.setdefault(
-            last, {"state": "aborted", "producerId": producer_id, "firstOffset": _known(first), "lastOffset": last}
+            last, {"state": "aborted", "producerId": producer_id, "firstOffset": if_known(first), "lastOffset": last}
         )
     return [rows[last] for last in sorted(rows)]
 
@@ -139,11 +136,11 @@ def add_producers(survey: Survey, log_dir: str, view: PartitionView, *, files: F
             topic=topic,
             partition=partition,
             producerId=entry.producer_id,
-            producerEpoch=_known(entry.producer_epoch),
-            lastSequence=_known(entry.last_seq),
-            lastOffset=_known(entry.last_data_offset),
-            lastTimestamp=_known(entry.last_timestamp),
-            coordinatorEpoch=_known(entry.coordinator_epoch),
+            producerEpoch=if_known(entry.producer_epoch),
+            lastSequence=if_known(entry.last_seq),
+            lastOffset=if_known(entry.last_data_offset),
+            lastTimestamp=if_known(entry.last_timestamp),
+            coordinatorEpoch=if_known(entry.coordinator_epoch),
             currentTxnFirstOffset=entry.current_txn_first_offset,
         )
 

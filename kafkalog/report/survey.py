@@ -37,7 +37,7 @@ from kafkalog.report.oddities import add_odd
 from kafkalog.report.partition_look import DAMAGED, Limits, PartitionLook, look_at_batches
 from kafkalog.report.rates import Rates
 from kafkalog.report.states import add_producers, add_transactional_ids, add_transactions
-from kafkalog.report.tables import Survey
+from kafkalog.report.tables import Survey, if_known
 from kafkalog.report.treemap import places
 from kafkalog.toolbox.compact import compact, left_alone
 from kafkalog.toolbox.disk_usage import DIRECTORY, DiskUsage, Sum, active_ends, disk_usage
@@ -239,12 +239,12 @@ class _Look:
         made, files = self.made, self.files
         chosen = {partition for partitions in found.values() for partition in partitions}
         takes = chosen.__contains__ if self.asked else lambda partition: True
-        with self.reporting(self.made.log_dirs[0] if found else ""):
+        with self.reporting(made.log_dirs[0] if found else ""):
             add_groups(made, list(found), takes=takes, files=files)
         for log_dir, partitions in found.items():
             with self.reporting(log_dir):
                 add_damage(made, log_dir, partitions, whole=not self.asked, ends=self.ends[log_dir], files=files)
-        with self.reporting(self.made.log_dirs[0] if found else ""):
+        with self.reporting(made.log_dirs[0] if found else ""):
             add_transactional_ids(made, files=files)
         self.add_damage_of_partitions()
         add_odd(made, self.asked, settings=self.settings, files=files)
@@ -440,8 +440,8 @@ class _Look:
             missing=found.missing.offsets,
             segments=len(part.seen.segments),
             size=part.size,
-            firstTime=_time(part.contents.first_timestamp),
-            lastTime=_time(part.contents.last_timestamp),
+            firstTime=if_known(part.contents.first_timestamp),
+            lastTime=if_known(part.contents.last_timestamp),
             openTransactions=None if part.transactions is None else len(part.transactions.open),
             dueBytes=sum(each.segment.size for each in explained if each.goes) if part.explained else None,
             nextDueMs=min((each.until_ms for each in explained if each.until_ms is not None), default=None),
@@ -457,9 +457,10 @@ class _Look:
             tables["segments"].add(**of, **row)
         gaps = list(found.missing.largest(min(GAPS_MAX, self.rows_of(GAP_ROWS_MAX))))
         self.made.leave_out("gaps", found.missing.gaps - len(gaps))
+        why_missing = self.why_missing(part) if gaps else ""
         for first, last, why in gaps:
-            why_not = DAMAGED_TEXT if why == DAMAGED else self.why_missing(part)
-            tables["gaps"].add(**of, firstOffset=first, lastOffset=last, offsets=last - first + 1, why=why_not)
+            text = DAMAGED_TEXT if why == DAMAGED else why_missing
+            tables["gaps"].add(**of, firstOffset=first, lastOffset=last, offsets=last - first + 1, why=text)
         topic = self.topics.setdefault(part.facts.partition.topic, _Topic())
         topic.take(part, is_one_of_many=self.is_many)
         if not self.is_many:
@@ -494,8 +495,8 @@ class _Look:
                 size=sums.size,
                 files=None if used is None else used.files,
                 allocated=None if used is None else used.allocated,
-                firstTime=_time(sums.contents.first_timestamp),
-                lastTime=_time(sums.contents.last_timestamp),
+                firstTime=if_known(sums.contents.first_timestamp),
+                lastTime=if_known(sums.contents.last_timestamp),
                 **self.settings_of(topic),
             )
             self.add_rates(topic, sums)
@@ -554,8 +555,8 @@ class _Look:
             fileBytes=usage.total.size,
             allocated=usage.total.allocated,
             preallocated=usage.preallocated.allocated,
-            firstTime=_time(total.first_timestamp),
-            lastTime=_time(total.last_timestamp),
+            firstTime=if_known(total.first_timestamp),
+            lastTime=if_known(total.last_timestamp),
             headerBytes=self.read_bytes,
             logBytes=self.log_bytes,
             sampledHeaders=self.sampled_headers,
@@ -581,10 +582,6 @@ def _shown(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
-def _time(timestamp_ms: int) -> int | None:
-    return None if timestamp_ms < 0 else timestamp_ms
-
-
 def _index_bytes(segment: SegmentView) -> int:
     """Returns the bytes of a segment's entries, without preallocated space."""
     return len(segment.offset_entries) * OFFSET_ENTRY.size + len(segment.time_entries) * TIME_ENTRY.size
@@ -602,12 +599,12 @@ def _held(told: Explained) -> str:
 def _of_headers(found: SegmentHeaders | None, record_timestamp: int) -> dict[str, Any]:
     """Returns the columns of a segment that come from its headers."""
     if found is None:
-        return {"maxTimestamp": _time(record_timestamp)}
+        return {"maxTimestamp": if_known(record_timestamp)}
     codecs = found.codecs_by_name()
     return {
         "batches": found.batches,
         "records": found.records,
-        "minTimestamp": _time(found.min_timestamp),
-        "maxTimestamp": _time(found.max_timestamp),
+        "minTimestamp": if_known(found.min_timestamp),
+        "maxTimestamp": if_known(found.max_timestamp),
         "codec": max(codecs, key=codecs.__getitem__, default=None),
     }

@@ -88,6 +88,11 @@ class Table:
             yield dict(zip(chosen, values, strict=True))
 
 
+def if_known(number: int) -> int | None:
+    """Returns a number, or None for -1, which means unknown in the engine."""
+    return None if number < 0 else number
+
+
 _TOPIC = Column("topic", "Topic", TEXT)
 _PARTITION = Column("partition", "Partition")
 _OF_PARTITION = (_TOPIC, _PARTITION)

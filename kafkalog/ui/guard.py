@@ -1,4 +1,4 @@
-"""Who may ask: the checks before any request is answered, and the headers of every answer.
+"""The guard of the server checks each request before it is answered, and gives every answer its headers.
 
 An answer needs the token: from the address once, which sets a cookie, and from the cookie afterwards.  The Host header
 must name the address that is listened on, so that no name of another site leads here.  Only GET and HEAD are answered,

@@ -210,15 +210,10 @@ def record_row(record: Record, batch: Batch | None, shown: Shown = LISTED) -> Ro
     if batch is not None:
         row |= {
             "aborted": batch.aborted, "transactional": batch.transactional, "producerId": batch.producer_id,
-            "producerEpoch": batch.producer_epoch, "magic": batch.magic, "codec": codec_word(batch.codec),
+            "producerEpoch": batch.producer_epoch, "magic": batch.magic, "codec": codecs.shown_name(batch.codec),
             "segment": batch.segment, "position": batch.position,
         }  # fmt: skip
     return row
-
-
-def codec_word(codec: int) -> str:
-    """Returns a codec's name, also for an id that Kafka does not know."""
-    return codecs.NAMES[codec] if 0 <= codec < len(codecs.NAMES) else f"unknown ({codec})"
 
 
 def lost_row(partition: TopicPartition, lost: Lost) -> Row:
@@ -318,6 +313,15 @@ def damage_row(error: KafkalogError) -> Row:
     return {"path": error.path, "position": error.position, "what": error.message, "hint": error.hint}
 
 
+def _range_of(view: PartitionView, selection: Selection, *, lenient: bool) -> Range:
+    return selected_range(lambda: view, selection, lenient=lenient)
+
+
+def _within(view: PartitionView, offset: int) -> int:
+    """Returns the offset that a partition has and that is nearest to `offset`."""
+    return min(max(offset, view.log_start_offset), view.log_end_offset)
+
+
 def page_after(
     views: Views,
     partitions: Sequence[TopicPartition],
@@ -339,9 +343,9 @@ def page_after(
         number = partition.partition
         with views.lent(partition) as view:
             bounds[number] = bounds_of(view)
-            place = selected_range(lambda view=view: view, selection, lenient=len(partitions) > 1 or bool(starts))  # type: ignore[misc]
+            place = _range_of(view, selection, lenient=len(partitions) > 1 or bool(starts))
             if number in starts:
-                place = place._replace(start=min(max(starts[number], view.log_start_offset), view.log_end_offset))
+                place = place._replace(start=_within(view, starts[number]))
             part = read_on(
                 view, selection, place, way, count=count - len(rows),
                 page_bytes=PAGE_BYTES - sum(map(size_of, rows)),
@@ -379,8 +383,8 @@ def page_new(
             break
         with views.lent(partition) as view:
             bounds[number] = bounds_of(view)
-            begin = min(max(starts.get(number, 0), view.log_start_offset), view.log_end_offset)
-            place = selected_range(lambda view=view: view, selection, lenient=True)  # type: ignore[misc]
+            begin = _within(view, starts.get(number, 0))
+            place = _range_of(view, selection, lenient=True)
             place = place._replace(start=max(place.start, begin) if number not in starts else begin)
             part = read_on(view, selection, place, way, count=count - len(rows))
         rows += part.rows
@@ -419,7 +423,7 @@ def page_before(
         number = partition.partition
         with views.lent(partition) as view:
             bounds[number] = bounds_of(view)
-            place = selected_range(lambda view=view: view, selection, lenient=True)  # type: ignore[misc]
+            place = _range_of(view, selection, lenient=True)
             low, high = place.start, view.visible_end(selection.isolation)
             high = high if place.end is None else min(place.end, high)
             following[number] = high
