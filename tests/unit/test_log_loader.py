@@ -153,6 +153,16 @@ def test_orphaned_indexes_go(kit: Kit) -> None:
     assert not [entry for entry in kit.names if entry.startswith(name(5, ""))]
 
 
+def test_an_index_whose_name_has_no_number_ends_the_load_in_its_turn(kit: Kit) -> None:
+    closed(kit)
+    missing = kit.path(name(0, ".timeindex"))
+    missing.unlink()
+    kit.path("number.timeindex").write_bytes(b"")  # sorts behind every segment
+    with pytest.raises(NumberFormatException):
+        kit.open()
+    assert missing.read_bytes() == b""  # as in Kafka, the segments before it were loaded
+
+
 def test_a_clean_open_asks_little_of_the_system(kit: Kit) -> None:
     closed(kit, 40)
     asked: list[str] = []

@@ -254,17 +254,18 @@ class LogLoader:
         present = {*files, *others}
         stems = names.log_stems(files)  # nearly every file belongs to one of these
         alone = [name for name in files if name.endswith(names.INDEX_FILE_SUFFIXES)]
-        alone = [name for name in alone if name.partition(".")[0] not in stems and self._is_orphaned(name, present)]
+        alone = [name for name in alone if name.partition(".")[0] not in stems]
         if self._refuses:
             for name in alone:
-                self._refuse_orphaned(name)
+                if self._is_orphaned(name, present):
+                    self._refuse_orphaned(name)
             alone = []
         loaded: list[LogSegment] = []
         try:
             for name in files:
                 if name.endswith(names.LOG_FILE_SUFFIX):
                     loaded.append(self._load_segment(name, present, stems, loaded))
-                elif name in alone:
+                elif name in alone and self._is_orphaned(name, present):  # a name without a number ends the load here
                     self.context.logger.warning("deleting orphaned index file %s", name)
                     self.files.unlink_if_exists(os.path.join(self.dir, name))
         finally:
