@@ -66,7 +66,7 @@ def is_tier(path: str, prefix: str = "", files: Files = OS_FILES) -> bool:
         from kafkalog.engine.remote.opening import layout_of
 
         with suppress(MissingPackageException):
-            return layout_of(Objects.at(path, files=files), prefix) is not None
+            return layout_of(Objects.at(path, files=files), prefix, is_sure=False) is not None
     return False
 
 

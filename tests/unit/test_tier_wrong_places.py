@@ -203,6 +203,16 @@ def test_an_address_above_files(tmp_path: Path) -> None:
         kafkalog.open(tmp_path / "store", remote=tmp_path / "tier")
 
 
+def test_folders_of_spark_are_no_tier(run: Run, tmp_path: Path) -> None:
+    for name in ("05", "10"):  # names of a topic with an id, and of a partition
+        (tmp_path / "blockmgr-0b45d94f-a24e-45bc-98b9-d1eb824fe04e" / name).mkdir(parents=True)
+    for path, said in ((tmp_path, "found no partitions"), (tmp_path / "no disk", "no disk: not found")):
+        result = run("describe", path)
+        assert result.code == 2
+        assert said in result.err
+        assert "blockmgr" not in result.err
+
+
 def test_commands_on_a_tier_of_another_layout(run: Run, places: tuple[Path, Path]) -> None:
     for command in ("list", "orphans", "verify"):
         result = run("tier", command, str(places[1]), "--layout", "aiven")

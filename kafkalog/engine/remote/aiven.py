@@ -541,8 +541,11 @@ class AivenTieredStorage:
     def partitions(self) -> list[TopicIdPartition]:
         return sorted(self.each_partition(), key=lambda each: (each.topic_partition, each.topic_id))
 
-    def each_partition(self) -> Iterator[TopicIdPartition]:
-        """Yields the partitions unsorted, with one listing a topic."""
+    def each_partition(self, *, warns: bool = True) -> Iterator[TopicIdPartition]:
+        """Yields the partitions unsorted, with one listing a topic.
+
+        With `warns`, logs a warning for each directory that looks like a partition's and cannot be one.
+        """
         base, _, _ = self._prefix.rpartition("/")
         for folder in self.objects.folders(base):
             match = _TOPIC.fullmatch(folder[len(self._prefix) :]) if folder.startswith(self._prefix) else None
@@ -551,7 +554,8 @@ class AivenTieredStorage:
                 for inner in self.objects.folders(folder):
                     number = inner.rpartition("/")[2]
                     if _NUMBER.fullmatch(number):
-                        partition = found_partition(topic, number, topic_id, self.objects.shown(inner))
+                        shown = self.objects.shown(inner) if warns else None
+                        partition = found_partition(topic, number, topic_id, shown)
                         if partition is not None:
                             yield partition
 

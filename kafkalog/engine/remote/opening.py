@@ -32,16 +32,20 @@ ASKED_FOR = 16  # partitions that are checked when a tier is opened
 SHOWN = 3
 
 
-def layout_of(objects: Objects, prefix: str = "") -> str | None:
-    """Returns the layout of the objects there; None if it is neither."""
+def layout_of(objects: Objects, prefix: str = "", *, is_sure: bool = True) -> str | None:
+    """Returns the layout of the objects there; None if it is neither.
+
+    Folders may be named like a tier's by chance, as those of Spark's block manager are. Unless the caller `is_sure`
+    that the place is a tier, one of them must have a segment.
+    """
     storages = (LocalTieredStorage(objects), AivenTieredStorage(objects, prefix=prefix))
-    return next((each.layout for each in storages if _has_some(each)), None)
+    return next((each.layout for each in storages if _has_some(each, is_sure=is_sure)), None)
 
 
-def _has_some(storage: LocalTieredStorage | AivenTieredStorage) -> bool:
+def _has_some(storage: LocalTieredStorage | AivenTieredStorage, *, is_sure: bool = True) -> bool:
     if isinstance(storage, LocalTieredStorage):
         return bool(storage.objects.folders(local_tiered.ROOT))
-    return next(storage.each_partition(), None) is not None
+    return any(is_sure or storage.segments_of(each) for each in storage.each_partition(warns=False))
 
 
 def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:

@@ -107,8 +107,11 @@ _STEM_CHARS, _BASE_CHARS = 43, 20
 _log = Lines("kafkalog.remote")
 
 
-def found_partition(topic: str, number: str, topic_id: str, shown: str) -> TopicIdPartition | None:
-    """Returns the partition that the names of the directory `shown` describe; None if no partition can have them."""
+def found_partition(topic: str, number: str, topic_id: str, shown: str | None) -> TopicIdPartition | None:
+    """Returns the partition that the names of the directory `shown` describe; None if no partition can have them.
+
+    Logs a warning then, unless `shown` is None.
+    """
     try:
         names.validate_topic_name(topic)
         checked_topic_id(topic_id)
@@ -116,7 +119,8 @@ def found_partition(topic: str, number: str, topic_id: str, shown: str) -> Topic
             return TopicIdPartition(topic_id, names.TopicPartition(topic, int(number)))
     except (InvalidTopicException, IllegalArgumentException):
         pass
-    tell_once(f"{shown} is ignored: a partition of Kafka cannot have this name, number and topic id")
+    if shown is not None:
+        tell_once(f"{shown} is ignored: a partition of Kafka cannot have this name, number and topic id")
     return None
 
 
