@@ -81,7 +81,8 @@ def command(
     path = os.path.abspath(target or TARGET)
     if not as_json:
         _check_target(path, force=force)
-    with Progress(_log_bytes(places, asked), "read", force=progress) as bar:
+    passes = 2 if deep else 1
+    with Progress(passes * _log_bytes(places, asked), "read", force=progress) as bar:
         found = survey(places, asked, deep=deep, settings=known, progress=bar.advance)
     for place in places:
         note_tiered(place, named_folders(folders_of(place), asked).logs)

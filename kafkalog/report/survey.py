@@ -160,7 +160,8 @@ def survey(
         deep: Reads all records, not only indexes and headers.
         settings: The topics' settings; those of the directories by default.
         now_ms: The time from which ages are computed, in ms since 1970.
-        progress: Called with the number of log bytes just passed.
+        progress: Called with the number of log bytes just passed. With `deep` each byte is passed twice: it is read,
+            and then verified.
         files: The file system; for tests.
 
     Returns:
@@ -243,7 +244,8 @@ class _Look:
             add_groups(made, list(found), takes=takes, files=files)
         for log_dir, partitions in found.items():
             with self.reporting(log_dir):
-                add_damage(made, log_dir, partitions, whole=not self.asked, ends=self.ends[log_dir], files=files)
+                whole, ends = not self.asked, self.ends[log_dir]
+                add_damage(made, log_dir, partitions, whole=whole, ends=ends, progress=self.progress, files=files)
         with self.reporting(made.log_dirs[0] if found else ""):
             add_transactional_ids(made, files=files)
         self.add_damage_of_partitions()

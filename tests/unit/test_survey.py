@@ -334,6 +334,13 @@ def test_only_what_is_named(store: Path) -> None:
     assert sum(passed) == found.facts["size"]
 
 
+@pytest.mark.parametrize("names", [(), ("plain-1", "prices")])
+def test_in_depth_each_byte_is_read_and_verified(store: Path, names: tuple[str, ...]) -> None:
+    passed: list[int] = []
+    found = survey([str(store)], names, deep=True, progress=passed.append)
+    assert sum(passed) == 2 * found.facts["size"]
+
+
 def test_settings_and_the_time_are_given(store: Path) -> None:
     settings = TopicSettings(str(store), {"retention.ms": "1000"})
     found = survey([str(store)], ["plain"], settings=settings, now_ms=START_MS + 1000 * HOUR_MS)
