@@ -86,7 +86,9 @@ def roads(logs: Path, place: Path) -> dict[str, Callable[[Any], Any]]:
         "import": lambda spark: done(
             jobs.import_(spark, place / "lake", place / "again", config={"max.message.bytes": "2000000"})
         ),
-        "compact": lambda spark: done(jobs.compact(spark, logs, act=True, config={"cleanup.policy": "compact"})),
+        "compact": lambda spark: done(
+            jobs.compact(spark, logs, [TOPIC], act=True, config={"cleanup.policy": "compact"})
+        ),
     }
 
 

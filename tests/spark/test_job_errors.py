@@ -145,6 +145,21 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
                 attempt.result(timeout=60)
 
 
+def test_a_task_gets_no_empty_checkpoint(tmp_path: Path) -> None:
+    """A new directory has empty ones, and each task would warn of them."""
+    from kafkalog.spark.jobs import shared
+
+    fill(tmp_path, "t-0", 3)
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"")
+    with shared.SharedDirectory(str(tmp_path)) as directory:
+        loan = directory.lend(T0)
+        directory.share()
+        with shared.borrowed(loan) as own:
+            copied = {path.name for path in Path(own.path).iterdir()}
+            assert "recovery-point-offset-checkpoint" in copied
+            assert "log-start-offset-checkpoint" not in copied
+
+
 def test_an_attempt_whose_job_is_over_does_not_answer(tmp_path: Path) -> None:
     from kafkalog.spark.jobs import recovery, shared
     from kafkalog.spark.jobs.run import Unanswered, attempted, choose

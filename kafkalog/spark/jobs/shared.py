@@ -308,6 +308,8 @@ def _furnish(own: TaskDirectory, loan: Loan) -> None:
     os.symlink(folder, os.path.join(own.path, str(loan.partition)))
     for name in _COPIED:
         with contextlib.suppress(FileNotFoundError):
-            OS_FILES.write_atomic(os.path.join(own.path, name), OS_FILES.read_bytes(os.path.join(loan.log_dir, name)))
+            data = OS_FILES.read_bytes(os.path.join(loan.log_dir, name))
+            if data:  # a new directory has empty checkpoints, which each task would warn of
+                OS_FILES.write_atomic(os.path.join(own.path, name), data)
     if loan.clean:
         CleanShutdownFile(own.path, OS_FILES).write()
