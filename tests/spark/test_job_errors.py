@@ -145,19 +145,24 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
                 attempt.result(timeout=60)
 
 
-def test_a_task_gets_no_empty_checkpoint(tmp_path: Path) -> None:
-    """A new directory has empty ones, and each task would warn of them."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_only_the_driver_warns_of_lost_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_new: bool) -> None:
+    """A new directory has empty checkpoints, and those of a closed one have lost their lines."""
     from kafkalog.spark.jobs import shared
 
-    fill(tmp_path, "t-0", 3)
-    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"")
-    with shared.SharedDirectory(str(tmp_path)) as directory:
+    if not is_new:
+        fill(tmp_path, "t-0", 3)
+        (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"")
+    with shared.SharedDirectory(str(tmp_path), create=True) as directory:
         loan = directory.lend(T0)
         directory.share()
-        with shared.borrowed(loan) as own:
-            copied = {path.name for path in Path(own.path).iterdir()}
-            assert "recovery-point-offset-checkpoint" in copied
-            assert "log-start-offset-checkpoint" not in copied
+        assert [text for text in caplog.messages if "all records count as not flushed" in text] == [
+            f"[dir={tmp_path}] {tmp_path}/recovery-point-offset-checkpoint: found an empty file, expected entries and "
+            "their number; all records count as not flushed"
+        ] * (not is_new)
+        caplog.clear()
+        with shared.borrowed(loan) as own, kafkalog.open_log(own.path, T0):
+            assert not caplog.messages
 
 
 def test_an_attempt_whose_job_is_over_does_not_answer(tmp_path: Path) -> None:

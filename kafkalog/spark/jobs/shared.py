@@ -38,7 +38,7 @@ from kafkalog.config import LogConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
 from kafkalog.engine.files.lock import OsGuest, PlaceTaken
 from kafkalog.engine.format import names
-from kafkalog.engine.format.checkpoints import CleanShutdownFile
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory
 from kafkalog.engine.host.log_dirs import refuse_foreign
@@ -308,8 +308,10 @@ def _furnish(own: TaskDirectory, loan: Loan) -> None:
     os.symlink(folder, os.path.join(own.path, str(loan.partition)))
     for name in _COPIED:
         with contextlib.suppress(FileNotFoundError):
-            data = OS_FILES.read_bytes(os.path.join(loan.log_dir, name))
-            if data:  # a new directory has empty checkpoints, which each task would warn of
-                OS_FILES.write_atomic(os.path.join(own.path, name), data)
+            OS_FILES.write_atomic(os.path.join(own.path, name), OS_FILES.read_bytes(os.path.join(loan.log_dir, name)))
+    for name in names.OFFSET_CHECKPOINT_FILES:
+        checkpoint = OffsetCheckpointFile(os.path.join(own.path, name), OS_FILES, create=False)
+        if OS_FILES.exists(checkpoint.path) and checkpoint.is_blank():
+            checkpoint.write({})  # beside the marker it would look lost; if it is, the driver has warned of it
     if loan.clean:
         CleanShutdownFile(own.path, OS_FILES).write()
