@@ -567,6 +567,12 @@ class AivenTieredStorage:
         folder = self._folder_of(partition)
         return found_segments(partition, folder, self.objects.each_within(folder), _SUFFIXES, _SUFFIXES[-1])
 
+    def has_segments(self, partition: TopicIdPartition) -> bool:
+        """Returns whether there is an object of a segment, without listing them all."""
+        folder = self._folder_of(partition)
+        objects = self.objects.each_within(folder)
+        return any(found_segments(partition, folder, (each,), _SUFFIXES, _SUFFIXES[-1]) for each in objects)
+
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
         segment_id = RemoteLogSegmentId(found.partition, found.id)
         asked = RemoteLogSegmentMetadata(segment_id, found.base_offset, found.base_offset, -1, -1, -1, -1, ())

@@ -14,6 +14,8 @@ upload to S3, Google or Azure has additional time for its bytes; other uploads w
 
 fsspec is imported when an address is opened: `pip install kafkalog[remote]`, or an extra like `kafkalog[s3]`, which
 includes a client.
+
+The file is long because it is one class: every kind of request shares its retries, limits and messages.
 """
 
 from __future__ import annotations
@@ -587,21 +589,28 @@ class Objects:
             yield from self._client_pages(folder, cut)
             return
         if self.is_local:  # needs fewer system calls than the client's listing
-            found = []
-            try:
-                for name in self._files.listing(folder).files:
-                    with suppress(FileNotFoundError):  # it was deleted meanwhile
-                        found.append(Object(f"{folder}/{name}"[cut:], self._files.size_of(f"{folder}/{name}")))
-            except (FileNotFoundError, NotADirectoryError):
-                return
-        else:
-            found = [
-                Object(each["name"].rstrip("/")[cut:], int(each["size"]))
-                for each in self._ls(folder)
-                if each["type"] != "directory" and each["name"].rstrip("/") != folder
-            ]
+            yield from self._local_pages(folder, cut)
+            return
+        found = [
+            Object(each["name"].rstrip("/")[cut:], int(each["size"]))
+            for each in self._ls(folder)
+            if each["type"] != "directory" and each["name"].rstrip("/") != folder
+        ]
         if found := [each for each in found if not each.key.endswith(_TEMPORARY)]:
             yield found
+
+    def _local_pages(self, folder: str, cut: int) -> Iterator[list[Object]]:
+        try:
+            names = [name for name in self._files.listing(folder).files if not name.endswith(_TEMPORARY)]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for at in range(0, len(names), PAGE_OBJECTS):
+            found = []
+            for name in names[at : at + PAGE_OBJECTS]:
+                with suppress(FileNotFoundError):  # it was deleted meanwhile
+                    found.append(Object(f"{folder}/{name}"[cut:], self._files.size_of(f"{folder}/{name}")))
+            if found:
+                yield found
 
     async def _azure_listing(self, folder: str) -> AsyncIterator[dict[str, Any]]:
         container, key, _ = self.fs.split_path(folder)

@@ -45,7 +45,7 @@ def layout_of(objects: Objects, prefix: str = "", *, is_sure: bool = True) -> st
 def _has_some(storage: LocalTieredStorage | AivenTieredStorage, *, is_sure: bool = True) -> bool:
     if isinstance(storage, LocalTieredStorage):
         return bool(storage.objects.folders(local_tiered.ROOT))
-    return any(is_sure or storage.segments_of(each) for each in storage.each_partition(warns=False))
+    return any(is_sure or storage.has_segments(each) for each in storage.each_partition(warns=False))
 
 
 def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:
