@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import fsspec.asyn
 import pytest
 
+from kafkalog.engine.files import OsFiles
 from kafkalog.engine.remote.objects import PAGE_OBJECTS, Object, Objects, Retries
 from kafkalog.engine.remote.storage import found_segments
 from kafkalog.errors import RetriableRemoteStorageException
@@ -52,6 +54,27 @@ def test_a_long_listing_is_taken_page_by_page() -> None:
     assert next(listed) == ("f/000000", 0)
     assert fs.most < 2 * PAGE_OBJECTS
     assert len(list(listed)) == fs.count - 1
+
+
+class CountingFiles(OsFiles):
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def size_of(self, path: str) -> int:
+        self.asked += 1
+        return super().size_of(path)
+
+
+def test_a_long_directory_is_looked_at_page_by_page(tmp_path: Path) -> None:
+    sizes = {f"{number:04}": number % 3 for number in range(2 * PAGE_OBJECTS + 7)}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    (tmp_path / "left.kafkalog_upload").touch()
+    files = CountingFiles()
+    local = Objects.at(str(tmp_path), files=files)
+    next(local.each_within())
+    assert files.asked == PAGE_OBJECTS
+    assert local.within() == [Object(name, size) for name, size in sizes.items()]
 
 
 @pytest.mark.parametrize("breaks", [[0], [5], [PAGE_OBJECTS], [2 * PAGE_OBJECTS + 1, PAGE_OBJECTS + 1]])
