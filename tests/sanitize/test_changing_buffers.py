@@ -26,7 +26,7 @@ from kafkalog.engine.format import arrow, codecs
 from kafkalog.engine.format import records as format_records
 from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.errors import KafkalogError
-from tests.fuzz.native_seeds import JSON_LINES
+from tests.fuzz.native_seeds import JSON_LINES, message_values, protocol_messages
 from tests.fuzz.native_target import JSON_SCHEMAS
 from tests.reference.legacy import build_batch
 from tests.reference.search import offset_end, time_end
@@ -156,6 +156,24 @@ def test_json_and_wire_format(first: int) -> None:
             wire_format.gather(view, starts, stops, np.flatnonzero(ids >= 0))
             with contextlib.suppress(IndexError):
                 schemas[0].columns(view, places, null_errors=True)
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("name", ["FetchResponse", "MetadataResponse", "DescribeGroupsResponse"])
+def test_messages(name: str) -> None:
+    """Texts, lengths, counts and tags that change while they are read."""
+    rng = random.Random(1)
+    (message,) = (each for each in protocol_messages() if each.name == name)
+    version = message.highest
+    first, second = (message.encode(message_values(rng, message.type, version), version) * 3 for _ in range(2))
+    size = len(first)
+    with changing(first, second.ljust(size, b"\x01")[:size], b"\xff" * size, b"\x02" * size) as view:
+
+        def step() -> None:
+            for at in range(0, size, 7):
+                with contextlib.suppress(*ORDINARY):
+                    message.decode(view, version, at=at)
 
         assert again_and_again(step) > 0
 

@@ -12,6 +12,7 @@ import base64
 import codecs
 import datetime
 import re
+import uuid
 from collections.abc import Iterable, Mapping
 
 from kafkalog import errors
@@ -149,6 +150,15 @@ def split(pattern: re.Pattern[str], text: str) -> list[str]:
 def split_spaces(text: str) -> list[str]:
     """Splits at runs of white space; leading white space gives an empty first word."""
     return split(_SPACES, text)
+
+
+def new_uuid() -> str:
+    """Returns a random Uuid as Kafka creates one: none of the reserved ones, and none with a leading '-', which a shell
+    would read as an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text
 
 
 def parse_uuid(text: str) -> str:

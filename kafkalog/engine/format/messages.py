@@ -2,25 +2,32 @@
 
 A table is text: a line for a message, indented lines for its fields (`message_tables.parse_table` explains them).
 Values are dictionaries with Kafka's field names.  They contain numbers, str, bytes, bool, lists, and a uuid as 22
-characters of base64.  A decoded value has every field of its version; a tagged field that was not written has its
-default.
+characters of base64.  A decoded record has every field of its version; a tagged field that was not written has its
+default.  To encode a record, every field that is not tagged must be given.
 
-The bytes are untrusted: each length is checked before it is used, so nothing larger than the input is allocated.  An
-error knows only a position in the bytes; callers know the file and the record type.  Source: the generated classes of
-Kafka 4.4.0 (MessageDataGenerator).  A `MessageException` keeps the text of Kafka's exception, because the dump tool
-prints it.
+A `Message` (of `requests`) is complete instead, as Kafka's data classes are.  A decoded value has the fields of all
+versions, with defaults for those that its version lacks.  A field that is not given has its default.
+
+The native `Program` of a message in a version reads and writes it.  The bytes are untrusted: each length is checked
+before it is used, so nothing larger than the input is allocated.  An error knows only a position in the bytes; callers
+know the file and the record type.  Source: the generated classes of Kafka 4.4.0 (MessageDataGenerator).  A
+`MessageException` keeps the text of Kafka's exception, because the dump tool prints it.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+import functools
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkalog.engine.format.message_reader import MessageException, Read, Reader, reading, tagged_count
-from kafkalog.engine.format.message_tables import Field, Head, Type, default_of, parse_table
-from kafkalog.engine.format.message_writer import Write, put_uvarint, refused, writing
-from kafkalog.errors import IllegalArgumentException, UnsupportedVersionException
+from kafkalog._native.codec import messages as native
+from kafkalog._native.codec.messages import Program, Refusal
+from kafkalog.engine.format.message_reader import decoding_error
+from kafkalog.engine.format.message_tables import STRUCT, Field, Head, Type, default_of, parse_table
+from kafkalog.engine.format.message_writer import encoding_error, uuid_bytes
+from kafkalog.errors import IllegalArgumentException, KafkalogError, UnsupportedVersionException
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,95 +40,49 @@ def parse_schemas(table: str) -> list[Schema]:
     return [Schema(head) for head in parse_table(table)]
 
 
-# --- a struct in one version ----------------------------------------------------------------------
+# --- a message in one version ---------------------------------------------------------------------
+
+# The places of a field: in turn, by its tag, in another version.
+_IN_TURN, _TAGGED, _ABSENT = range(3)
 
 
-class _Plan:
-    """The fields of a struct in one version, each with its reader and writer; created once."""
+def _program(of: Type, version: int, flexible: bool, complete: bool, too_new: int) -> Program:
+    """Compiles a message for native code; `too_new` is the version of a message that is newer than `version`, or 0."""
+    structs: list[tuple[str, list[tuple[Any, ...]]]] = []
+    numbers: dict[str, int] = {}
 
-    __slots__ = ("defaults", "fields", "flexible", "name", "others", "tagged", "too_new", "version")
+    def number_of(of: Type) -> int:
+        if of.name not in numbers:
+            rows = [row(field) for field in of.fields]
+            numbers[of.name] = len(structs)
+            structs.append((of.name, rows))
+        return numbers[of.name]
 
-    def __init__(self, of: Type, version: int, flexible: bool) -> None:
-        self.name = of.name
-        self.version = version
-        self.flexible = flexible
-        self.too_new = 0  # the version of a message that is too new, whose inner structs are not read
-        self.fields: list[tuple[str, Read, Write]] = []
-        self.tagged: dict[int, tuple[str, Read, Write, bytearray]] = {}  # the last item is the default's bytes
-        self.others: dict[int, Field] = {}  # tagged fields of other versions
-        self.defaults: dict[str, Callable[[], Any]] = {}  # in the order of declaration, which is that of Kafka's JSON
-        for field in of.fields:
-            if not field.in_version(version):
-                if field.tag is not None:
-                    self.others[field.tag] = field
-                continue
-            tagged = field.tag is not None
-            self.defaults[field.name] = default_of(field, version)
-            read = reading(field.type, field.name, field.nullable, self, tagged)
-            write = writing(field.type, field.name, field.nullable, self, tagged)
-            if field.tag is None:
-                self.fields.append((field.name, read, write))
-            else:
-                default = bytearray()
-                write(default, self.defaults[field.name]())
-                self.tagged[field.tag] = field.name, read, write, default
-        self.tagged = dict(sorted(self.tagged.items()))
+    def row(field: Field) -> tuple[Any, ...]:
+        element = field.type.element
+        inner = field.type if element is None else element
+        place = _ABSENT if not field.in_version(version) else _IN_TURN if field.tag is None else _TAGGED
+        fresh, default = native.SHARED, field.default
+        if default is STRUCT or (element is not None and default is not None):
+            fresh, default = native.FIELDS if default is STRUCT else native.LIST, None
+        return (
+            sys.intern(field.name),
+            native.KINDS[field.type.kind],
+            -1 if element is None else native.KINDS[element.kind],
+            number_of(inner) if inner.kind == "struct" else -1,
+            -1 if field.tag is None else field.tag,
+            place,
+            field.nullable_in(version),
+            field.ignorable,
+            fresh,
+            default,
+        )
 
-    def inside(self, of: Type) -> _Plan:
-        return _Plan(of, self.version, self.flexible)
+    number_of(of)
+    return Program(structs, flexible, complete, too_new, uuid_bytes)
 
-    def read(self, read: Reader) -> Values:
-        values: Values = {}
-        if self.tagged:
-            values = {name: make() for name, make in self.defaults.items()}
-        for name, read_field, _ in self.fields:
-            values[name] = read_field(read)
-        if self.flexible:
-            self._read_tagged(read, values)
-        return values
 
-    def _read_tagged(self, read: Reader, values: Values) -> None:
-        for _ in range(tagged_count(read)):
-            tag = read.uvarint("tag")
-            size = read.uvarint("size of a tagged field")
-            if tag in self.tagged:
-                name, read_field, _, _ = self.tagged[tag]  # Kafka ignores the size, too
-                values[name] = read_field(read)
-            elif tag in self.others:
-                text = f"Tag {tag} is not valid for version {self.version}"
-                raise read.bad(self.others[tag].name, f"version {self.version} has no such field", text)
-            else:
-                read.take(size, f"tagged field {tag}")
-
-    def write(self, out: bytearray, values: Any) -> None:
-        if not isinstance(values, Mapping):
-            raise refused(self.name, values, "a dictionary of fields")
-        for name, _, write_field in self.fields:
-            if name not in values:
-                raise IllegalArgumentException(f"{self.name}: the field {name} is missing")
-            write_field(out, values[name])
-        unknown = values.keys() - self.defaults.keys()
-        if unknown:
-            raise IllegalArgumentException(
-                f"{self.name}: version {self.version} has no field {', '.join(sorted(unknown))}, "
-                f"expected {', '.join(self.defaults) or 'none'}"
-            )
-        if self.flexible:
-            self._write_tagged(out, values)
-
-    def _write_tagged(self, out: bytearray, values: Mapping[str, Any]) -> None:
-        parts = []
-        for tag, (name, _, write_field, default) in self.tagged.items():
-            if name in values:
-                part = bytearray()
-                write_field(part, values[name])
-                if part != default:
-                    parts.append((tag, part))
-        put_uvarint(out, len(parts))
-        for tag, part in parts:
-            put_uvarint(out, tag)
-            put_uvarint(out, len(part))
-            out += part
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -146,7 +107,7 @@ def _json_struct(of: Type, values: Mapping[str, Any], version: int) -> Values:
 def _json_value(of: Type, value: Any, version: int) -> Any:
     if value is None:
         return None
-    if of.kind == "bytes":
+    if of.kind in ("bytes", "records"):
         return base64.b64encode(value).decode()
     if of.element is not None:
         return [_json_value(of.element, each, version) for each in value]
@@ -157,7 +118,12 @@ def _json_value(of: Type, value: Any, version: int) -> Any:
 
 
 class Schema:
-    """A message: its name, its record type (-1 if it has none), its versions, and its readers and writers."""
+    """A message: its name, its number (-1 if it has none), its versions, and its readers and writers.
+
+    The number is the record type or the API's key.
+    """
+
+    complete = False  # whether values have the fields of all versions
 
     def __init__(self, head: Head) -> None:
         self.name = head.name
@@ -165,18 +131,23 @@ class Schema:
         self.lowest = head.lowest
         self.highest = head.highest
         self.flexible_from = head.flexible_from
-        self.type = Type("struct", name=head.name, fields=head.fields)
-        self._plans: dict[int, _Plan] = {}
+        self._head = head
+        self._programs: dict[int, Program] = {}
 
-    def _plan(self, version: int) -> _Plan:
-        plan = self._plans.get(version)
-        if plan is None:
+    @functools.cached_property
+    def type(self) -> Type:
+        """The struct with its fields."""
+        return Type("struct", name=self.name, fields=self._head.fields())
+
+    def _program(self, version: int) -> Program:
+        program = self._programs.get(version)
+        if program is None:
             known = min(max(version, self.lowest), self.highest)
-            plan = _Plan(self.type, known, known >= self.flexible_from)
-            plan.too_new = version if version > self.highest else 0
-            if len(self._plans) < 64:  # a hostile input may contain any number of versions
-                self._plans[version] = plan
-        return plan
+            too_new = version if version > self.highest else 0
+            program = _program(self.type, known, known >= self.flexible_from, self.complete, too_new)
+            if len(self._programs) < 64:  # a hostile input may contain any number of versions
+                self._programs[version] = program
+        return program
 
     def has_version(self, version: int) -> bool:
         return self.lowest <= version <= self.highest
@@ -188,30 +159,36 @@ class Schema:
         the nearest known version.  If it is too new, inner structs are refused.  A caller that does not want this
         checks `has_version` first.
         """
-        read = Reader(data if isinstance(data, bytes) else bytes(data), at)
         try:
-            return self._plan(version).read(read), read.at
-        except MessageException as error:
-            error.message = f"{self.name} version {version}: {error.message}"
-            raise
+            return self._program(version).decode(data, at)
+        except Refusal as refusal:
+            known = min(max(version, self.lowest), self.highest)
+            error = decoding_error(refusal, at, memoryview(data).nbytes, known)
+        error.message = f"{self.name} version {version}: {error.message}"
+        raise error
 
     def encode(self, values: Mapping[str, Any], version: int) -> bytes:
-        """Returns the struct's bytes, as Kafka writes them; every field that is not tagged must be given.
+        """Returns the struct's bytes, as Kafka writes them.
 
         Raises IllegalArgumentException for a missing, unknown or unsuitable field, and UnsupportedVersionException for
-        a version that does not exist.
+        a version that does not exist or lacks a field whose value cannot be ignored.
         """
-        if not self.has_version(version):
+        try:
+            return self._known_program(version).encode(values)
+        except (Refusal, IllegalArgumentException) as error:
+            raise self._explained(error, version) from None
+
+    def _known_program(self, version: int) -> Program:
+        if not self.lowest <= version <= self.highest:
             raise UnsupportedVersionException(
                 f"{self.name} has no version {version}, expected {self.lowest} to {self.highest}"
             )
-        out = bytearray()
-        try:
-            self._plan(version).write(out, values)
-        except IllegalArgumentException as error:
-            error.message = f"{self.name} version {version}: {error.message}"
-            raise
-        return bytes(out)
+        return self._program(version)
+
+    def _explained(self, error: Refusal | IllegalArgumentException, version: int) -> KafkalogError:
+        found = encoding_error(error, version) if isinstance(error, Refusal) else error
+        found.message = f"{self.name} version {version}: {found.message}"
+        return found
 
     def to_json(self, values: Mapping[str, Any], version: int) -> Values:
         """Returns values as Kafka's JSON converters show them in a version.
@@ -220,3 +197,24 @@ class Schema:
         omitted.
         """
         return _json_struct(self.type, values, min(max(version, self.lowest), self.highest))
+
+
+class Message(Schema):
+    """A request, a response or a header: values have the fields of all versions."""
+
+    complete = True
+
+    def default_values(self) -> Values:
+        """Returns an empty message: every field has its default."""
+        return self._program(self.highest).default_values()
+
+    def encode_parts(self, values: Mapping[str, Any], version: int) -> list[Any]:
+        """Returns the struct as bytes and slices of files, in their order.
+
+        An object in a `records` field that is not bytes but has a `size` remains a part of its own.  The size is in
+        bytes; an object of size 0 is omitted.  Neighbouring bytes are joined.  Raises what `encode` raises.
+        """
+        try:
+            return self._known_program(version).encode_parts(values)
+        except (Refusal, IllegalArgumentException) as error:
+            raise self._explained(error, version) from None

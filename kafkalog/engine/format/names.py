@@ -46,10 +46,22 @@ OFFSET_CHECKPOINT_FILES = (
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # kafkalog's file; a broker ignores it
+CLUSTER_ID_FILE = ".kafkalog_cluster"  # kafkalog's file, too: the id of the cluster that its server says it is
+SECURITY_FILE = ".kafkalog_security"  # likewise: the ACLs, SCRAM credentials and quotas of its server
+PRODUCER_IDS_FILE = ".kafkalog_producer_ids"  # likewise: the first producer id that no client was given
 MOVE_FILE_SUFFIX = ".kafkalog_move"  # kafkalog's file, too: topic-0.kafkalog_move exists while a move is being finished
 # Files of a log directory outside of the partitions' directories, both Kafka's and kafkalog's.
 LOG_DIR_FILES = frozenset(
-    {*OFFSET_CHECKPOINT_FILES, LOCK_FILE, META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE, TOPIC_CONFIGS_FILE}
+    {
+        *OFFSET_CHECKPOINT_FILES,
+        LOCK_FILE,
+        META_PROPERTIES_FILE,
+        CLEAN_SHUTDOWN_FILE,
+        TOPIC_CONFIGS_FILE,
+        CLUSTER_ID_FILE,
+        SECURITY_FILE,
+        PRODUCER_IDS_FILE,
+    }
 )
 # Files that Spark's executors leave in a log directory for the committer.  Brokers and stores ignore them.
 STAGED_FILE_PREFIX = ".kafkalog_staged."
@@ -58,12 +70,13 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 CLUSTER_METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 INTERNAL_TOPICS = frozenset(
     {
         GROUP_METADATA_TOPIC,
         TRANSACTION_STATE_TOPIC,
-        "__share_group_state",
+        SHARE_GROUP_STATE_TOPIC,
         CLUSTER_METADATA_TOPIC,
         REMOTE_LOG_METADATA_TOPIC,
     }

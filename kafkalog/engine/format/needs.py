@@ -38,6 +38,16 @@ def need_prometheus_client() -> Any:
     return _need("prometheus_client", "metrics")
 
 
+def need_cryptography() -> Any:
+    """Returns the module cryptography; raises like `need_pyarrow`."""
+    return _need("cryptography", "oauth")
+
+
+def need_joserfc() -> Any:
+    """Returns the module joserfc; raises like `need_pyarrow`."""
+    return _need("joserfc", "oauth")
+
+
 def need_jinja2() -> Any:
     """Returns the module jinja2; raises like `need_prometheus_client`."""
     return _need("jinja2", "report")
