@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets, OffsetSettings
+from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
+from kafkalog.engine.coordinator.group_settings import GroupSettings
 from kafkalog.engine.coordinator.groups import GroupType, ListedGroup
 from kafkalog.engine.coordinator.state_log import TransactionMarker, in_batches, parsed_batch, records_batch
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
@@ -67,10 +68,10 @@ class Kit:
     def same(self) -> GroupOffsets:
         """Compares the state in memory with the state read from the log."""
         read = self.other()
-        for each in ("_offsets", "_pending"):
-            ours, theirs = ({k: v for k, v in getattr(it, each).items() if v} for it in (self.offsets, read))
+        for each in ("_committed", "_pending", "_open"):
+            ours, theirs = ({k: v for k, v in getattr(it.table, each).items() if v} for it in (self.offsets, read))
             assert ours == theirs, each
-        assert read.groups() == self.offsets.groups()
+        assert read.list_groups() == self.offsets.list_groups()
         return read
 
 
@@ -111,7 +112,7 @@ def test_commits(kit: Kit) -> None:
         GroupLag(B, CommittedOffset(4, commit_timestamp=NOW_MS), None),
     ]
     assert [each.lag for each in kit.offsets.lag("g", {A: 10})] == [8, None]
-    assert kit.offsets.groups() == [ListedGroup("g", "", "Empty", GroupType.CLASSIC)]
+    assert kit.offsets.list_groups() == [ListedGroup("g", "", "Empty", GroupType.CLASSIC)]
     assert len(kit.log.batches) == 2  # both partitions in one batch: all or nothing
     kit.same()
     assert kit.log.flushed == 0
@@ -192,7 +193,7 @@ def test_a_deletion_takes_what_is_pending_too(kit: Kit) -> None:
 def test_the_last_record_of_a_key_wins(kit: Kit) -> None:
     read = kit.put(offset(A, 1), offset(B, 2), offset(A, 3), offset(B, None), offset(OTHER, None, "h"))
     assert {partition: value.offset for partition, value in read.fetch_all("g").items()} == {A: 3}
-    assert [each.group for each in read.groups()] == ["g"]
+    assert [each.group for each in read.list_groups()] == ["g"]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
@@ -240,7 +241,7 @@ def test_what_cannot_be_understood_refuses_the_partition(kit: Kit, rows: list[Ro
 
 def test_classic_groups(kit: Kit) -> None:
     stable = kit.put(classic("t"), offset(A, 1), offset(OTHER, 1))
-    assert stable.groups() == [ListedGroup("g", "consumer", "Stable", GroupType.CLASSIC)]
+    assert stable.list_groups() == [ListedGroup("g", "consumer", "Stable", GroupType.CLASSIC)]
     with pytest.raises(UnknownMemberIdException, match="is Stable"):
         stable.commit("g", {A: CommittedOffset(2)})
     with pytest.raises(GroupNotEmptyException):
@@ -252,8 +253,8 @@ def test_classic_groups(kit: Kit) -> None:
     assert empty.describe("g") == ListedGroup("g", "consumer", "Empty", GroupType.CLASSIC)
     empty.commit("g", {A: CommittedOffset(2)})
     empty.delete_group("g")
-    assert (empty.groups(), empty.fetch_all("g")) == ([], {})
-    assert kit.other().groups() == []
+    assert (empty.list_groups(), empty.fetch_all("g")) == ([], {})
+    assert kit.other().list_groups() == []
     for call in (empty.delete_group, empty.describe):
         with pytest.raises(GroupIdNotFoundException):
             call("g")
@@ -284,7 +285,7 @@ def test_members_that_are_gone(kit: Kit) -> None:
     with pytest.raises(GroupIdNotFoundException):
         modern_one.remove_members("nobody")
     with pytest.raises(GroupIdNotFoundException):
-        kit.put(modern(11, {"epoch": 1, "metadataHash": 0}, groupId="s")).remove_members("s")
+        kit.put(modern(17, {"epoch": 1, "metadataHash": 0}, groupId="s")).remove_members("s")
 
 
 def test_a_transaction_of_a_stranger(kit: Kit) -> None:
@@ -308,7 +309,7 @@ def test_a_group_that_is_no_consumer_of_topics(kit: Kit) -> None:
 
 def test_a_groups_tombstone_leaves_its_offsets(kit: Kit) -> None:
     found = kit.put(classic(members=0), offset(A, 1), encode_group_metadata(GroupKey("g"), None))
-    assert found.groups() == []
+    assert found.list_groups() == []
     assert found.fetch("g", A) is not None
 
 
@@ -326,7 +327,7 @@ def test_groups_of_the_consumer_protocol(kit: Kit) -> None:
     ):
         states.append(kit.put(row).describe("g"))
     assert [each.state for each in states] == [
-        "Empty", "Assigning", "Reconciling", "Reconciling", "Reconciling", "Stable", "Stable", "Assigning",
+        "Empty", "Reconciling", "Reconciling", "Reconciling", "Reconciling", "Stable", "Stable", "Assigning",
     ]  # fmt: skip
     assert states[0][1:] == ("consumer", "Empty", GroupType.CONSUMER)
     there = kit.put(offset(A, 1), offset(OTHER, 2), offset(TopicPartition("v", 0), 3))
@@ -340,7 +341,7 @@ def test_groups_of_the_consumer_protocol(kit: Kit) -> None:
     assert left.describe("g").state == "Empty"
     left.commit("g", {A: CommittedOffset(9)})
     left.delete_group("g")
-    assert kit.other().groups() == []
+    assert kit.other().list_groups() == []
     types = [struct.unpack(">h", bytes(each.key or b"")[:2])[0] for each in parsed_batch(kit.log.batches[-1]).records]
     assert types == [1, 1, 6, 16, 4, 3]
 
@@ -364,7 +365,7 @@ def test_share_and_streams_groups_are_a_brokers(kit: Kit, type: int, kind: Group
     streams = {"validatedTopologyEpoch": -1, "lastAssignmentConfigs": None, "storedDescriptionTopologyEpoch": -1,
                "failedDescriptionTopologyEpoch": -1}  # fmt: skip
     found = kit.put(modern(type, epochs if type == 11 else epochs | streams))
-    assert found.groups() == [ListedGroup("g", kind.value.lower(), "Empty", kind)]
+    assert found.list_groups() == [ListedGroup("g", kind.value.lower(), "Empty", kind)]
     with pytest.raises(GroupIdNotFoundException, match=f"{kind.value.lower()} group"):
         found.delete_group("g")
     if kind is GroupType.SHARE:
@@ -403,7 +404,7 @@ def test_offsets_of_a_simple_group_expire(kit: Kit) -> None:
     assert kit.offsets.expire() == []  # a transaction has it too
     kit.offsets.end_transaction(MARKER._replace(kind=ABORT))
     assert kit.offsets.expire() == [("g", B)]
-    assert kit.offsets.groups() == []
+    assert kit.offsets.list_groups() == []
     kit.same()
 
 
@@ -413,7 +414,7 @@ def test_offsets_of_an_empty_group_expire_since_it_is_empty(kit: Kit) -> None:
     assert found.expire() == []
     kit.clock.advance(1)
     assert found.expire() == [("g", A)]
-    assert found.groups() == []
+    assert found.list_groups() == []
     stable = kit.put(classic("t"), offset(A, 1), offset(OTHER, 1))
     assert stable.expire() == [("g", OTHER)]  # no reader uses it
     assert stable.describe("g").state == "Stable"
@@ -457,4 +458,4 @@ def test_an_interrupt_behind_an_append_loses_nothing(kit: Kit) -> None:
 
 
 def test_settings_have_kafkas_defaults() -> None:
-    assert OffsetSettings() == (WEEK_MS, 4096)
+    assert GroupSettings()[:2] == (WEEK_MS, 4096)

@@ -1,5 +1,7 @@
+from collections.abc import Callable
+from threading import RLock
 from types import TracebackType
-from typing import NoReturn, Protocol, SupportsIndex, final
+from typing import NoReturn, Protocol, Self, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
@@ -25,6 +27,18 @@ class Closing(Single):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def close(self) -> None: ...
+
+@final
+class Held:
+    def __new__(
+        cls,
+        lock: RLock,
+        settle: Callable[[], object],
+        afterwards: list[Callable[[], object]],
+        run: Callable[[list[Callable[[], object]]], object],
+    ) -> Self: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 @final
 class Turn:

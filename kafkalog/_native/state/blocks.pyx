@@ -65,6 +65,37 @@ cdef class Closing(Single):
 
 @cython.auto_pickle(False)
 @cython.final
+cdef class Held:
+    """Holds a lock during a block. `settle` is called behind the lock; what `afterwards` then has is called, by `run`,
+    when the lock is released. No interrupt leaves the lock held."""
+
+    cdef object lock, settle, run
+    cdef list afterwards
+
+    def __cinit__(self, lock, settle, list afterwards, run):
+        self.lock = lock
+        self.settle = settle
+        self.afterwards = afterwards
+        self.run = run
+
+    def __enter__(self):
+        self.lock.acquire()
+        try:
+            self.settle()
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def __exit__(self, *exc):
+        cdef list calls = self.afterwards[:]
+        self.afterwards.clear()
+        self.lock.release()
+        if calls:
+            self.run(calls)
+
+
+@cython.auto_pickle(False)
+@cython.final
 cdef class Turn:
     """A turn to do something for all who wait: `with turn as mine`, which never waits.
 

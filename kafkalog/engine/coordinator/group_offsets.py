@@ -18,11 +18,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native.codec.java_hash import utf_16
-from kafkalog.engine.coordinator.groups import ClassicGroup, Group, Groups, GroupType, ListedGroup, ListedMember
+from kafkalog._native.state.blocks import Held
+from kafkalog.engine.coordinator.group_partition import PartitionTimers
+from kafkalog.engine.coordinator.group_settings import GroupSettings
+from kafkalog.engine.coordinator.groups import (
+    CommittingMember,
+    Group,
+    GroupType,
+    ListedGroup,
+    ListedMember,
+)
+from kafkalog.engine.coordinator.offset_table import NO_PRODUCER_ID, OffsetTable, Stored
+from kafkalog.engine.coordinator.replays import new_groups
 from kafkalog.engine.coordinator.state_log import (
     KeyValue,
     StateBatch,
@@ -33,12 +44,13 @@ from kafkalog.engine.coordinator.state_log import (
     at_record,
     refuse_reentry,
 )
+from kafkalog.engine.coordinator.timers import Timers
+from kafkalog.engine.coordinator.topics_view import GroupConfigs, NoGroupConfigs, NoTopics, TopicsView
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format.batch import ProducerFields
-from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.group_records import (
     NO_TIMESTAMP,
     CommittedOffset,
@@ -52,37 +64,20 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.values import text
 from kafkalog.errors import (
     GroupIdNotFoundException,
-    GroupNotEmptyException,
     GroupSubscribedToTopicException,
     IllegalArgumentException,
     InvalidGroupIdException,
     OffsetMetadataTooLarge,
     SchemaException,
-    UnknownMemberIdException,
     UnknownRecordTypeException,
     UnstableOffsetCommitException,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 # For batches of the group coordinator: no producer, but a sequence, as Kafka writes them.
 NO_TRANSACTION = ProducerFields(base_sequence=0)
-NO_PRODUCER_ID = -1
-
-
-class OffsetSettings(NamedTuple):
-    """Kafka's settings of the same names, with its defaults.
-
-    They are offsets.retention.minutes, in ms, and offset.metadata.max.bytes (which counts characters).
-    """
-
-    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-    offset_metadata_max: int = 4096
-
-
-class Stored(NamedTuple):
-    """A committed offset, and the offset of its record."""
-
-    committed: CommittedOffset
-    record_offset: int
 
 
 class GroupLag(NamedTuple):
@@ -104,50 +99,93 @@ class GroupOffsets:
         self,
         log: StateLog,
         clock: Clock,
-        settings: OffsetSettings = OffsetSettings(),  # noqa: B008 (it does not change)
+        settings: GroupSettings = GroupSettings(),  # noqa: B008 (it does not change)
+        *,
+        number: int = 0,
+        timers: Timers | None = None,
+        topics: TopicsView = NoTopics(),  # noqa: B008 (likewise)
+        configs: GroupConfigs = NoGroupConfigs(),  # noqa: B008 (likewise)
     ) -> None:
         self.log = log
         self.settings = settings
+        self.number = number
+        self.topics = topics
+        self.configs = configs
         self.lock = threading.RLock()
-        self._clock = clock
+        self.clock = clock
+        self._store_timers = Timers(clock) if timers is None else timers
+        self._timers: PartitionTimers | None = None
         self._life = Life()
+        self.before_removal: Callable[[Group], object] = lambda group: None  # live members are told
+        self._afterwards: list[Callable[[], object]] = []  # guarded by lock; called when it is released
         self._lines = Lines("kafkalog.coordinator", log.place)
-        self._groups = Groups()
-        self._offsets: dict[str, dict[TopicPartition, Stored]] = {}  # by group
-        self._pending: dict[int, dict[OffsetKey, Stored]] = {}  # offsets of open transactions, by producer id
+        self.groups = new_groups(clock)
+        self.table = OffsetTable()
         self._unsure: int | None = None  # from this offset on, the log may have records that are not applied
         self._read_to: int | None = None  # the end of what was read; our appends are applied without reading
         self._replay(None)
 
+    # --- for the managers of groups (GroupPartition) ----------------------------------------------------
+
+    @property
+    def timers(self) -> PartitionTimers:
+        """The timers of groups. Made at the first use: they refer to the partition, which then is not freed alone."""
+        if self._timers is None:
+            self._timers = PartitionTimers(self, self._store_timers)
+        return self._timers
+
+    def entered(self) -> Held:
+        """Holds the lock, over a settled state, as GroupPartition says."""
+        self._enter()
+        return Held(self.lock, self._settle, self._afterwards, self._run_all)
+
+    def _run_all(self, calls: list[Callable[[], object]]) -> None:
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                self._lines.exception("Error while answering a member of a group")
+
+    def write(self, rows: Iterable[KeyValue], *, atomic: bool = True, replay: bool = True) -> None:
+        """Appends records and replays them, as GroupPartition says."""
+        rows = list(rows)
+        if not rows:
+            return
+        append = append_whole if atomic else append_in_batches
+        start = self.log.end
+        if replay:
+            self._unsure = start
+        append(self.log, rows, self.clock.milliseconds(), NO_TRANSACTION)
+        if replay:
+            for number, (key, value) in enumerate(rows):
+                self._replay_record(start + number, NO_PRODUCER_ID, key, value)
+            self._unsure = None
+
+    def after(self, call: Callable[[], object]) -> None:
+        """Calls this when the lock is released."""
+        self._afterwards.append(call)
+
     def catch_up(self) -> None:
         """Reads what another process has appended, for a partition that is read while its broker is running."""
-        self._enter()
-        with self.lock:
-            self._settle()
+        with self.entered():
             self._replay(self._read_to)
 
     # --- reading --------------------------------------------------------------------------------------
 
-    def groups(self) -> list[ListedGroup]:
+    def list_groups(self) -> list[ListedGroup]:
         """Returns every group of the partition, by name."""
-        self._enter()
-        with self.lock:
-            self._settle()
-            rows = dict(self._groups.by_name)
+        with self.entered():
+            rows = dict(self.groups.by_name)
         return [_listed(name, rows[name]) for name in sorted(rows)]
 
     def describe(self, group: str) -> ListedGroup:
         """Returns the group. Raises GroupIdNotFoundException if it does not exist."""
-        self._enter()
-        with self.lock:
-            self._settle()
+        with self.entered():
             return _listed(group, self._group(group))
 
     def members(self, group: str) -> list[ListedMember]:
         """Returns the members of a group, by id. Raises GroupIdNotFoundException if it does not exist."""
-        self._enter()
-        with self.lock:
-            self._settle()
+        with self.entered():
             return sorted(self._group(group).listed_members())
 
     def fetch(
@@ -158,14 +196,12 @@ class GroupOffsets:
         Returns None if there is none, or if it is for another topic of the same name. `require_stable`: raise
         UnstableOffsetCommitException while an open transaction may commit another offset.
         """
-        self._enter()
-        with self.lock:
-            self._settle()
-            if require_stable and self._is_pending(OffsetKey(group, *partition)):
+        with self.entered():
+            if require_stable and self.table.is_pending(group, partition):
                 raise UnstableOffsetCommitException(
                     f"group {group!r} has an open transaction with an offset of {partition}", hint="try again"
                 )
-            found = self._offsets.get(group, {}).get(partition)
+            found = self.table.committed(group).get(partition)
         if found is None:
             return None
         other = ZERO_UUID not in (topic_id, found.committed.topic_id) and topic_id != found.committed.topic_id
@@ -173,36 +209,21 @@ class GroupOffsets:
 
     def fetch_all(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """Returns all committed offsets of the group; empty if it does not exist."""
-        self._enter()
-        with self.lock:
-            self._settle()
-            rows = dict(self._offsets.get(group, {}))
+        with self.entered():
+            rows = dict(self.table.committed(group))
         return {partition: rows[partition].committed for partition in sorted(rows)}
 
     def pending(self, group: str) -> dict[TopicPartition, set[int]]:
         """Returns, by partition, the producer ids whose open transactions have committed offsets."""
-        self._enter()
-        with self.lock:
-            self._settle()
-            return self._pending_of(group)
+        with self.entered():
+            return {partition: set(producers) for partition, producers in self.table.pending(group).items()}
 
     def lag(self, group: str, ends: Mapping[TopicPartition, int]) -> list[GroupLag]:
         """Returns each partition of the group with its end from `ends`, like `kafka-consumer-groups --describe`."""
         return [GroupLag(each, committed, ends.get(each)) for each, committed in self.fetch_all(group).items()]
 
-    def _pending_of(self, group: str) -> dict[TopicPartition, set[int]]:
-        found: dict[TopicPartition, set[int]] = {}
-        for producer_id, rows in self._pending.items():
-            for key in rows:
-                if key.group == group:
-                    found.setdefault(TopicPartition(key.topic, key.partition), set()).add(producer_id)
-        return found
-
-    def _is_pending(self, key: OffsetKey) -> bool:
-        return any(key in rows for rows in self._pending.values())
-
     def _group(self, group: str) -> Group:
-        found = self._groups.by_name.get(group)
+        found = self.groups.by_name.get(group)
         if found is None:
             raise GroupIdNotFoundException(f"group {group!r} does not exist")
         return found
@@ -214,8 +235,11 @@ class GroupOffsets:
         group: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
         holder: ProducerIdAndEpoch | None = None,
+        member: CommittingMember = CommittingMember(),  # noqa: B008 (it does not change)
     ) -> None:
         """Commits offsets, all of them or none. An offset without a commit time gets the current time.
+
+        With `member` it is checked that the partitions are this member's, as in Kafka.
 
         With `holder` they are part of its transaction, to which the coordinator added the group (`add_offsets`), and
         count once it commits. Without `holder`, raises UnknownMemberIdException for a group whose members (a broker's
@@ -226,22 +250,16 @@ class GroupOffsets:
         self._enter()
         if not text(group, "group"):
             raise InvalidGroupIdException("the group name is empty; expected a name")
-        now_ms = self._clock.milliseconds()
-        rows = {
-            OffsetKey(group, each.topic, each.partition): self._checked(each, value, now_ms)
+        now_ms = self.clock.milliseconds()
+        rows = [
+            (OffsetKey(group, each.topic, each.partition), self._checked(each, value, now_ms))
             for each, value in offsets.items()
-        }
+        ]
         if not rows:
             return
-        encoded = [encode_offset_commit(key, value) for key, value in rows.items()]
-        producer = NO_TRANSACTION if holder is None else ProducerFields(*holder, 0, True)
-        with self.lock:
-            self._settle()
-            self._check_committable(group, holder)
-            self._unsure = self.log.end
-            first = append_whole(self.log, encoded, now_ms, producer)
-            self._put_all(first, producer.producer_id, rows)
-            self._unsure = None
+        with self.entered():
+            self._check_committable(group, offsets, holder, member)
+            self.write_offsets(rows, now_ms, holder)
 
     def _checked(self, partition: TopicPartition, value: CommittedOffset, now_ms: int) -> CommittedOffset:
         if value.offset < 0:
@@ -254,31 +272,42 @@ class GroupOffsets:
             )
         return value._replace(commit_timestamp=now_ms) if value.commit_timestamp == NO_TIMESTAMP else value
 
-    def _check_committable(self, group: str, holder: ProducerIdAndEpoch | None) -> None:
-        found = self._groups.by_name.get(group)
+    def _check_committable(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        holder: ProducerIdAndEpoch | None,
+        member: CommittingMember,
+    ) -> None:
+        found = self.groups.by_name.get(group)
         if found is None:
+            if member.generation >= 0:
+                raise GroupIdNotFoundException(f"group {group!r} does not exist")
             return
-        if found.type is GroupType.SHARE:
-            raise GroupIdNotFoundException(f"group {group!r} is a share group, which has no committed offsets")
-        if holder is None and not found.is_empty:
-            raise UnknownMemberIdException(
-                f"group {group!r} has members and is {found.state}: only its members may commit",
-                hint="close its consumers while a broker runs, or remove its members (remove_members)",
-            )
+        validate = found.validate_offset_commit(member, is_transactional=holder is not None)
+        for partition, value in offsets.items() if validate is not None else ():
+            assert validate is not None
+            validate(partition.topic, value.topic_id, partition.partition)
 
-    def _put_all(self, first: int, producer_id: int, rows: Mapping[OffsetKey, CommittedOffset]) -> None:
-        for number, (key, value) in enumerate(rows.items()):
-            self._replay_offset(first + number, producer_id, key, value)
+    def write_offsets(
+        self, rows: Sequence[tuple[OffsetKey, CommittedOffset]], now_ms: int, holder: ProducerIdAndEpoch | None
+    ) -> None:
+        """Appends offsets as one batch and applies them. Needs the lock. Raises RecordTooLargeException."""
+        encoded = [encode_offset_commit(key, value) for key, value in rows]
+        producer = NO_TRANSACTION if holder is None else ProducerFields(*holder, 0, True)
+        self._unsure = self.log.end
+        first = append_whole(self.log, encoded, now_ms, producer)
+        for number, (key, value) in enumerate(rows):
+            self._replay_offset(first + number, producer.producer_id, key, value)
+        self._unsure = None
 
     def end_transaction(self, marker: TransactionMarker) -> None:
         """Ends a transaction: its offsets are applied or dropped. Errors as `Markers.write`."""
-        self._enter()
-        now_ms = self._clock.milliseconds()
-        with self.lock:
-            self._settle()
+        now_ms = self.clock.milliseconds()
+        with self.entered():
             self._unsure = self.log.end
             self.log.append_marker(marker, now_ms)
-            self._replay_end(marker.producer_id, marker.kind)
+            self.table.end(marker.producer_id, marker.kind)
             self._unsure = None
 
     def flush(self) -> None:
@@ -292,108 +321,89 @@ class GroupOffsets:
 
         Raises GroupIdNotFoundException, and GroupSubscribedToTopicException for a topic that members read.
         """
-        self._enter()
-        with self.lock:
-            self._settle()
+        with self.entered():
             found = self._group(group)
-            if found.type is GroupType.SHARE:
-                raise GroupIdNotFoundException(f"group {group!r} is a share group, which has no committed offsets")
-            if isinstance(found, ClassicGroup) and not found.is_empty and found.protocol_type != "consumer":
-                raise _has_members(group, found)
+            found.validate_offset_delete()
             there = self._there(group, found, partitions)
-            self._append([_offset_tombstone(group, each) for each in there])
+            self.write([_offset_tombstone(group, each) for each in there], atomic=False)
             return there
 
     def _there(self, group: str, found: Group, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         for each in partitions:
             if found.reads(each.topic):
                 raise GroupSubscribedToTopicException(f"members of group {group!r} read {each.topic!r}")
-        has = self._offsets.get(group, {})
-        return [each for each in partitions if each in has or self._is_pending(OffsetKey(group, *each))]
+        has = self.table.partitions(group)
+        return [each for each in partitions if each in has]
 
     def delete_group(self, group: str) -> None:
         """Deletes a group without members, and its offsets.
 
         Raises GroupIdNotFoundException and GroupNotEmptyException.
         """
-        self._enter()
-        with self.lock:
-            self._settle()
+        with self.entered():
             found = self._group(group)
-            if not found.is_empty:
-                raise _has_members(group, found)
+            found.validate_delete_group()
             if found.type in (GroupType.SHARE, GroupType.STREAMS):
                 raise GroupIdNotFoundException(
-                    f"group {group!r} is a {found.type.value.lower()} group", hint="only a broker can delete it"
+                    f"group {group!r} is a {found.type.value.lower()} group, not a cursor",
+                    hint="`kafkalog cursors --delete` deletes a share group; only a broker deletes a streams group",
                 )
-            places = dict.fromkeys([*self._offsets.get(group, {}), *self._pending_of(group)])
-            self._append([*(_offset_tombstone(group, each) for each in places), *found.tombstones(group)])
+            self.write([*self.offset_tombstones(group), *found.tombstones(group)], atomic=False)
+
+    def offset_tombstones(self, group: str) -> list[KeyValue]:
+        """Returns the records that delete all offsets of a group. Needs the lock."""
+        return [_offset_tombstone(group, each) for each in self.table.partitions(group)]
 
     def remove_members(self, group: str) -> bool:
-        """Removes the members of a classic or consumer group, as a broker does after their session timeout.
+        """Removes the members of a group, as a broker does after their session timeout.
 
         Nobody serves these members while this process has the directory. Returns whether there were any. The group is
-        then empty, and its offsets stay. Raises GroupIdNotFoundException, also for a share or streams group.
+        then empty, and its offsets stay. Raises GroupIdNotFoundException, also for a streams group.
         """
-        self._enter()
-        with self.lock:
-            self._settle()
+        with self.entered():
             found = self._group(group)
-            if found.type in (GroupType.SHARE, GroupType.STREAMS):
+            if found.type is GroupType.STREAMS:
                 raise GroupIdNotFoundException(f"group {group!r} is a {found.type.value.lower()} group")
             if found.is_empty:
                 return False
-            self._append(found.without_members(group, self._clock.milliseconds()))
+            self.before_removal(found)
+            self.write(found.without_members(group, self.clock.milliseconds()), atomic=False)
             return True
 
     def delete_topic(self, topic: str, topic_id: str = ZERO_UUID) -> int:
         """Deletes the committed offsets of a deleted topic (with that id, or without an id). Returns their number."""
-        self._enter()
-        with self.lock:
-            self._settle()
-            rows = self._of_topic(topic, topic_id)
-            self._append([encode_offset_commit(key, None) for key in rows])
+        with self.entered():
+            rows = self.table.of_topic(topic, topic_id)
+            self.write([encode_offset_commit(key, None) for key in rows], atomic=False)
             return len(rows)
-
-    def _of_topic(self, topic: str, topic_id: str) -> list[OffsetKey]:
-        committed = [
-            (OffsetKey(group, *partition), stored.committed)
-            for group, rows in self._offsets.items()
-            for partition, stored in rows.items()
-        ]
-        open_ones = [(key, stored.committed) for rows in self._pending.values() for key, stored in rows.items()]
-        wanted = (ZERO_UUID, topic_id)
-        return list(
-            dict.fromkeys(
-                key for key, value in committed + open_ones if key.topic == topic and value.topic_id in wanted
-            )
-        )
 
     def expire(self) -> list[tuple[str, TopicPartition]]:
         """Deletes expired offsets, and classic and consumer groups that are empty and have none left.
 
         Returns the deleted offsets. Kafka checks every ten minutes (offsets.retention.check.interval.ms).
         """
-        self._enter()
-        with self.lock:
-            self._settle()
-            rows, gone = self._expired(self._clock.milliseconds())
-            self._append(rows)
-            return gone
+        with self.entered():
+            return self.write_expired()
+
+    def write_expired(self) -> list[tuple[str, TopicPartition]]:
+        """Like `expire`. Needs the lock."""
+        rows, gone = self._expired(self.clock.milliseconds())
+        self.write(rows, atomic=False)
+        return gone
 
     def _expired(self, now_ms: int) -> tuple[list[KeyValue], list[tuple[str, TopicPartition]]]:
         rows: list[KeyValue] = []
         gone: list[tuple[str, TopicPartition]] = []
-        for name, group in self._groups.by_name.items():
-            offsets = self._offsets.get(name, {})
+        for name, group in self.groups.by_name.in_order():
+            offsets = self.table.committed_in_order(name)
             expired = [
                 partition
-                for partition, stored in offsets.items()
-                if self._is_expired(name, group, partition, stored.committed, now_ms)
+                for partition, committed in offsets
+                if self._is_expired(name, group, partition, committed, now_ms)
             ]
             rows += [_offset_tombstone(name, each) for each in expired]
             gone += [(name, each) for each in expired]
-            over = len(expired) == len(offsets) and not self._pending_of(name)
+            over = len(expired) == len(offsets) and not self.table.pending(name)
             if over and group.is_empty and group.type in (GroupType.CLASSIC, GroupType.CONSUMER):
                 rows += group.tombstones(name)
         return rows, gone
@@ -402,19 +412,14 @@ class GroupOffsets:
         self, name: str, group: Group, partition: TopicPartition, value: CommittedOffset, now_ms: int
     ) -> bool:
         since = group.expires_after(value)
-        if since is None or group.reads(partition.topic) or self._is_pending(OffsetKey(name, *partition)):
+        is_simple = not group.protocol_type
+        if is_simple and not self.settings.simple_offsets_expire and value.expire_timestamp == NO_TIMESTAMP:
+            return False
+        if since is None or group.reads(partition.topic) or self.table.is_pending(name, partition):
             return False
         if value.expire_timestamp != NO_TIMESTAMP:
             return now_ms >= value.expire_timestamp
         return now_ms - since >= self.settings.offsets_retention_ms
-
-    def _append(self, rows: list[KeyValue]) -> None:
-        """Appends records that need not be atomic."""
-        if rows:
-            self._unsure = start = self.log.end
-            append_in_batches(self.log, rows, self._clock.milliseconds(), NO_TRANSACTION)
-            self._replay(start)
-            self._unsure = None
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -431,75 +436,43 @@ class GroupOffsets:
     def _replay(self, start: int | None) -> None:
         for batch in self.log.read(start):
             if batch.marker is not None:
-                self._replay_end(batch.producer_id, batch.marker)
+                self.table.end(batch.producer_id, batch.marker)
             else:
                 self._replay_batch(batch)
             self._read_to = batch.next_offset
 
     def _replay_batch(self, batch: StateBatch) -> None:
         for record in batch.records:
-            try:
-                about, value = decode_group_record(record.key, record.value)
-                if isinstance(about, OffsetKey):
-                    assert value is None or isinstance(value, CommittedOffset)
-                    self._replay_offset(record.offset, batch.producer_id, about, value)
-                elif isinstance(about, GroupKey):
-                    assert not isinstance(value, CommittedOffset)
-                    self._groups.replay_classic(about.group, value)
-                else:
-                    self._groups.replay_modern(about)
-            except UnknownRecordTypeException as error:
-                self._lines.log(
-                    logging.WARNING, "the record at offset %d is skipped, as in Kafka: %s", record.offset, error
-                )
-            except SchemaException as error:
-                raise at_record(self.log, record.offset, error) from error
+            self._replay_record(record.offset, batch.producer_id, record.key, record.value)
+
+    def _replay_record(self, offset: int, producer_id: int, key: Buffer | None, value: Buffer | None) -> None:
+        try:
+            about, decoded = decode_group_record(key, value)
+            if isinstance(about, OffsetKey):
+                assert decoded is None or isinstance(decoded, CommittedOffset)
+                self._replay_offset(offset, producer_id, about, decoded)
+            elif isinstance(about, GroupKey):
+                assert not isinstance(decoded, CommittedOffset)
+                self.groups.replay_classic(about.group, decoded)
+            else:
+                self.groups.replay(about)
+        except UnknownRecordTypeException as error:
+            self._lines.log(logging.WARNING, "the record at offset %d is skipped, as in Kafka: %s", offset, error)
+        except SchemaException as error:
+            raise at_record(self.log, offset, error) from error
 
     def _replay_offset(
         self, record_offset: int, producer_id: int, key: OffsetKey, value: CommittedOffset | None
     ) -> None:
-        partition = TopicPartition(key.topic, key.partition)
         if value is None:
-            self._forget(key, partition)
-            return
-        self._groups.replay_offset(key.group)
-        stored = Stored(value, record_offset)
-        if producer_id == NO_PRODUCER_ID:
-            self._offsets.setdefault(key.group, {})[partition] = stored
+            self.table.forget(key)
         else:
-            self._pending.setdefault(producer_id, {})[key] = stored
-
-    def _forget(self, key: OffsetKey, partition: TopicPartition) -> None:
-        rows = self._offsets.get(key.group)
-        if rows is not None:
-            rows.pop(partition, None)
-            if not rows:
-                del self._offsets[key.group]
-        for pending in self._pending.values():
-            pending.pop(key, None)
-
-    def _replay_end(self, producer_id: int, kind: ControlRecordType) -> None:
-        """Replays the end of a transaction. May run twice: applied offsets are not older than pending ones."""
-        if kind is ControlRecordType.COMMIT:
-            self._apply(self._pending.get(producer_id, {}))
-        self._pending.pop(producer_id, None)
-
-    def _apply(self, pending: Mapping[OffsetKey, Stored]) -> None:
-        for key, stored in pending.items():
-            partition = TopicPartition(key.topic, key.partition)
-            known = self._offsets.get(key.group, {}).get(partition)
-            if known is None or stored.record_offset > known.record_offset:
-                self._offsets.setdefault(key.group, {})[partition] = stored
+            self.groups.replay_offset(key.group)
+            self.table.put(key, Stored(value, record_offset), producer_id)
 
 
 def _listed(name: str, group: Group) -> ListedGroup:
     return ListedGroup(name, group.protocol_type, group.state, group.type)
-
-
-def _has_members(name: str, group: Group) -> GroupNotEmptyException:
-    return GroupNotEmptyException(
-        f"group {name!r} has members and is {group.state}", hint="close its consumers while a broker runs"
-    )
 
 
 def _offset_tombstone(group: str, partition: TopicPartition) -> KeyValue:

@@ -1,37 +1,37 @@
 """The groups in a partition of `__consumer_offsets`, and how they decide commits, deletions and expiry.
 
-Classic groups are known by their last record, or by an offset alone (a simple group). Only a broker can run groups of
-the newer protocols (consumer, share, streams). For these the module knows the members and their epochs: enough to list
-the groups, and to leave alone what belongs to members. It knows no offsets. Not thread-safe: `GroupOffsets` holds its
-lock.
+Each protocol has a class of groups, which its module puts into the table. A `ModernGroup` is a group of a protocol that
+only a broker can run (streams). Its members and their epochs are known from records. That is enough to list it, and to
+leave alone what belongs to members. The module knows no offsets. Not thread-safe: `GroupOffsets` holds its lock.
 
-Source: GroupMetadataManager.replay, ClassicGroup, ConsumerGroup, ShareGroup, StreamsGroup (4.4.0). In Kafka the state
+Source: Group, GroupMetadataManager.replay, StreamsGroup (4.4.0). In Kafka the state
 of a streams group depends on topics, which are not read here; it is named as for a consumer group.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from kafkalog.engine.coordinator.java_order import TimelineHashMap
 from kafkalog.engine.coordinator.state_log import KeyValue
 from kafkalog.engine.format.coordinator_records import CoordinatorRecord, group_record_set
-from kafkalog.engine.format.group_records import (
-    CONSUMER_PROTOCOL_TYPE,
-    NO_TIMESTAMP,
-    CommittedOffset,
-    GroupKey,
-    GroupMetadata,
-    decode_subscription,
-    encode_group_metadata,
-)
-from kafkalog.engine.format.message_reader import MessageException
+from kafkalog.engine.format.group_records import CommittedOffset, GroupMetadata
 from kafkalog.engine.format.messages import Values
-from kafkalog.errors import SchemaException
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import (
+    GroupIdNotFoundException,
+    GroupNotEmptyException,
+    SchemaException,
+    StaleMemberEpochException,
+    UnknownMemberIdException,
+    UnsupportedVersionException,
+)
 
 LEFT_EPOCH = -1
 STABLE_MEMBER = 0
+COMMITS_WITH_EPOCHS = 9  # the version of OffsetCommit
 
 
 class GroupType(enum.Enum):
@@ -53,11 +53,30 @@ class ListedGroup(NamedTuple):
 
 
 class ListedMember(NamedTuple):
-    """A member of a group as `kafka-consumer-groups --describe --members` shows it."""
+    """A member of a group as `kafka-consumer-groups --describe --members` shows it.
+
+    `assignment`: its partitions, if it is known. A consumer group knows topics by their ids.
+    """
 
     member_id: str
     client_id: str
     client_host: str
+    assignment: tuple[TopicPartition, ...] = ()
+
+
+class CommittingMember(NamedTuple):
+    """A member that commits offsets. The generation (or epoch) is negative, and the id empty, if it is no member."""
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation: int = -1
+    api_version: int = 0
+
+
+class CommitValidator(Protocol):
+    """Checks one partition of a commit (KIP-1251). Raises StaleMemberEpochException."""
+
+    def __call__(self, topic: str, topic_id: str, partition: int, /) -> None: ...
 
 
 class Group(Protocol):
@@ -95,75 +114,27 @@ class Group(Protocol):
         """Returns the records that a broker writes after the last members have left."""
         ...
 
+    def validate_offset_commit(self, member: CommittingMember, *, is_transactional: bool) -> CommitValidator | None:
+        """Checks that a member may commit. Returns a check of each partition, None if all may be committed.
 
-class ClassicGroup:
-    """A classic group. `metadata` is None for a simple group, which has only offsets."""
+        Raises UnknownMemberIdException, IllegalGenerationException, StaleMemberEpochException,
+        FencedInstanceIdException, RebalanceInProgressException, CoordinatorNotAvailableException, and
+        GroupIdNotFoundException for a group without offsets.
+        """
+        ...
 
-    __slots__ = ("_topics", "metadata")
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Checks that a member may read offsets. Raises UnknownMemberIdException, StaleMemberEpochException and
+        GroupIdNotFoundException."""
+        ...
 
-    type = GroupType.CLASSIC
+    def validate_offset_delete(self) -> None:
+        """Checks that offsets may be deleted. Raises GroupNotEmptyException and GroupIdNotFoundException."""
+        ...
 
-    def __init__(self, metadata: GroupMetadata | None = None) -> None:
-        self.metadata = metadata
-        self._topics = None if metadata is None else _subscribed(metadata)
-
-    @property
-    def protocol_type(self) -> str:
-        return "" if self.metadata is None else self.metadata.protocol_type
-
-    @property
-    def is_empty(self) -> bool:
-        return self.metadata is None or not self.metadata.members
-
-    def listed_members(self) -> list[ListedMember]:
-        members = () if self.metadata is None else self.metadata.members
-        return [ListedMember(each.member_id, each.client_id, each.client_host) for each in members]
-
-    @property
-    def is_simple(self) -> bool:
-        return not self.protocol_type and self.is_empty
-
-    @property
-    def state(self) -> str:
-        return "Empty" if self.is_empty else "Stable"
-
-    def reads(self, topic: str) -> bool:
-        if self._topics is None:
-            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
-        return topic in self._topics
-
-    def expires_after(self, offset: CommittedOffset) -> int | None:
-        if self.protocol_type:
-            if self.is_empty:
-                assert self.metadata is not None
-                since = self.metadata.current_state_timestamp
-                return offset.commit_timestamp if since == NO_TIMESTAMP else since
-            if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self._topics is None:
-                return None
-        return offset.commit_timestamp
-
-    def tombstones(self, name: str) -> list[KeyValue]:
-        return [encode_group_metadata(GroupKey(name), None)]
-
-    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
-        if self.metadata is None:
-            return []
-        left = GroupMetadata(self.metadata.protocol_type, self.metadata.generation + 1, None, None, now_ms)
-        return [encode_group_metadata(GroupKey(name), left)]
-
-
-def _subscribed(metadata: GroupMetadata) -> Collection[str] | None:
-    """Returns the topics of a consumer group's members; None if they are not known."""
-    if metadata.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return None
-    if not metadata.members:
-        return ()
-    if metadata.protocol is None:
-        return None
-    try:
-        return {topic for member in metadata.members for topic in decode_subscription(member.subscription).topics}
-    except MessageException:
-        return None  # Kafka warns, and assumes that the group reads every topic
+    def validate_delete_group(self) -> None:
+        """Checks that the group may be deleted. Raises GroupNotEmptyException and GroupIdNotFoundException."""
+        ...
 
 
 class Member:
@@ -248,6 +219,54 @@ class ModernGroup:
         rows.append(_row(3, {"epoch": epoch, "metadataHash": 0}, groupId=name))  # the hash of no topics
         return [*rows, _row(6, {"assignmentEpoch": epoch, "assignmentTimestamp": 0}, groupId=name)]
 
+    def validate_offset_commit(self, member: CommittingMember, *, is_transactional: bool) -> CommitValidator | None:
+        self._check_has_offsets()
+        if member.generation < 0 and self.is_empty:
+            return None
+        if is_transactional and member.generation == -1 and not member.member_id and member.group_instance_id is None:
+            return None
+        found = self._member(member.member_id)
+        if not is_transactional and member.api_version < COMMITS_WITH_EPOCHS:
+            raise UnsupportedVersionException(
+                f"OffsetCommit version 9 or above must be used by members using the {self.protocol_type} group protocol"
+            )
+        _check_epoch(member.generation, found.epoch)
+        return None
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        self._check_has_offsets()
+        if member_id is not None or member_epoch >= 0:
+            _check_epoch(member_epoch, self._member(member_id or "").epoch)
+
+    def validate_offset_delete(self) -> None:
+        self._check_has_offsets()
+
+    def validate_delete_group(self) -> None:
+        if not self.is_empty:
+            raise has_members(self)
+
+    def _check_has_offsets(self) -> None:
+        if self.type is GroupType.SHARE:
+            raise GroupIdNotFoundException("a share group has no committed offsets")
+
+    def _member(self, member_id: str) -> Member:
+        found = self.members.get(member_id)
+        if found is None:
+            raise UnknownMemberIdException(f"{member_id!r} is not a member of the group")
+        return found
+
+
+def _check_epoch(epoch: int, expected: int) -> None:
+    if epoch != expected:
+        raise StaleMemberEpochException(f"the member's epoch: found {epoch}, expected {expected}")
+
+
+def has_members(group: Group) -> GroupNotEmptyException:
+    """Returns the error for a group that has members."""
+    return GroupNotEmptyException(
+        f"the group has members and is {group.state}", hint="close its consumers while a broker runs"
+    )
+
 
 def _row(type: int, value: Values | None, **key: str) -> KeyValue:
     return group_record_set().encode(CoordinatorRecord(type, key, None if value is None else 0, value))
@@ -277,6 +296,18 @@ ROLES: dict[int, tuple[GroupType, Role]] = {
 }
 
 
+class Replayer(Protocol):
+    """Replays one record of a protocol into the group that it is about."""
+
+    def __call__(self, groups: Groups, record: CoordinatorRecord, /) -> None: ...
+
+
+class ClassicGroupFactory(Protocol):
+    """Makes a classic group from its record; None for a group that has only offsets."""
+
+    def __call__(self, name: str, metadata: GroupMetadata | None, /) -> Group: ...
+
+
 class Groups:
     """The groups by name. `replay` methods read the records in log order.
 
@@ -284,23 +315,34 @@ class Groups:
     partition.
     """
 
-    def __init__(self) -> None:
-        self.by_name: dict[str, Group] = {}
+    def __init__(self, classic: ClassicGroupFactory, replayers: Mapping[int, Replayer]) -> None:
+        """`replayers`: by the type of a record (`replays.REPLAYERS`); the others are read by `replay_modern`."""
+        self.by_name: TimelineHashMap[Group] = TimelineHashMap()
+        self._classic = classic
+        self._replayers = replayers
 
     def replay_offset(self, group: str) -> None:
         """Replays a committed offset: the group exists, if only as a simple one."""
         if group not in self.by_name:
-            self.by_name[group] = ClassicGroup()
+            self.by_name[group] = self._classic(group, None)
 
     def replay_classic(self, group: str, metadata: GroupMetadata | None) -> None:
         """Replays a GroupMetadata record."""
         if metadata is None:
             self.by_name.pop(group, None)
         else:
-            self.by_name[group] = ClassicGroup(metadata)
+            self.by_name[group] = self._classic(group, metadata)
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Replays any record of a newer protocol."""
+        replayer = self._replayers.get(record.type)
+        if replayer is None:
+            self.replay_modern(record)
+        else:
+            replayer(self, record)
 
     def replay_modern(self, record: CoordinatorRecord) -> None:
-        """Replays any record of a newer protocol."""
+        """Replays a record of a protocol that only a broker runs, into a ModernGroup."""
         type, role = ROLES[record.type]
         name: str = record.key["groupId"]
         group = self._modern(name, type, create=record.value is not None)
@@ -317,7 +359,7 @@ class Groups:
             return found
         if found is None and not create:
             return None
-        if found is not None and not (type is not SHARE and isinstance(found, ClassicGroup) and found.is_simple):
+        if found is not None and not (type is not SHARE and getattr(found, "is_simple", False)):
             raise SchemaException(
                 f"group {name!r} is a {found.type.value.lower()} group, not a {type.value.lower()} one"
             )

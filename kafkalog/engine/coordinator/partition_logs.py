@@ -137,6 +137,10 @@ class UnifiedStateLog:
         """
         return self._where_it_is(functools.partial(_append_marker, marker, now_ms))
 
+    def delete_records(self, before: int) -> None:
+        """Deletes the records below an offset. Retention deletes the segments."""
+        self._where_it_is(lambda log: log.delete_records(before))
+
     def flush(self) -> None:
         if self.syncs:
             self.flush_now()
@@ -217,6 +221,9 @@ class SourceStateLog:
         raise self._is_read_only()
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        raise self._is_read_only()
+
+    def delete_records(self, before: int) -> None:
         raise self._is_read_only()
 
     def flush(self) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kafkalog import _shown
 from kafkalog.engine.coordinator import transaction_metadata as transitions
@@ -49,6 +49,7 @@ from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
 from kafkalog.engine.format.transaction_records import NO_PRODUCER_ID, TransactionState
 from kafkalog.engine.format.values import text
 from kafkalog.errors import (
+    ConcurrentTransactionsException,
     IllegalArgumentException,
     InvalidPidMappingException,
     InvalidTxnTimeoutException,
@@ -65,6 +66,16 @@ class TransactionSettings(NamedTuple):
     transaction_version: TransactionVersion = TransactionVersion.TV_2
     transaction_max_timeout_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * DAY_MS
+
+
+class ClientIds(Protocol):
+    """The producer ids of clients of the protocol."""
+
+    def next(self) -> int:
+        """Returns an id that nobody has or had."""
+
+    def accepts(self, producer_id: int) -> bool:
+        """Returns whether a client may hold an id."""
 
 
 PARTITIONS_SHOWN = 4  # so many partitions of a transaction are named in a table
@@ -163,6 +174,11 @@ class TransactionCoordinator:
         """
         return self._of_each(self._loaded_ids(PREPARED), self._finish)
 
+    def use_partition_counts(self, own: int, offsets: int) -> None:
+        """Counts so many partitions of `__transaction_state` and `__consumer_offsets` from now on. For topics that do
+        not exist yet."""
+        self.partition_count, self._offsets_partition_count = own, offsets
+
     def _partition_of(self, transactional_id: str, *, create: bool = False) -> TransactionStatePartition | None:
         if not text(transactional_id, "transactional id"):
             raise IllegalArgumentException("a transactional id must not be empty")
@@ -221,6 +237,25 @@ class TransactionCoordinator:
         it continues after an error. Raises ProducerFencedException if another producer has taken the id over since.
         """
         self.check_timeout(timeout_ms)
+        return self._entered(transactional_id, timeout_ms, expected, None)
+
+    def init_client(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        ids: ClientIds,
+    ) -> ProducerIdAndEpoch:
+        """Does the same for a client of the protocol, as a broker answers it. The caller has checked the timeout.
+
+        A client whose predecessor left a transaction open gets ConcurrentTransactionsException once that is aborted,
+        and takes the id over when it tries again. It never holds a producer id that `ids` does not accept.
+        """
+        return self._entered(transactional_id, timeout_ms, expected, ids)
+
+    def _entered(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, ids: ClientIds | None
+    ) -> ProducerIdAndEpoch:
         partition = self._partition_of(transactional_id, create=True)
         assert partition is not None, transactional_id
         while True:
@@ -229,7 +264,7 @@ class TransactionCoordinator:
             refuse_reentry(entry.lock, f"the transactional id {transactional_id!r}")
             with entry.lock:
                 if partition.is_current(entry):
-                    return self._init_producer_id(partition, entry, timeout_ms, expected)
+                    return self._init_producer_id(partition, entry, timeout_ms, expected, ids)
 
     def _init_producer_id(
         self,
@@ -237,20 +272,27 @@ class TransactionCoordinator:
         entry: TransactionEntry,
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
+        ids: ClientIds | None,
     ) -> ProducerIdAndEpoch:
         self._finish(partition, entry)
         now_ms = self._clock.milliseconds()
         known = entry.known
         if known is None:
-            first = self._producer_id_for(entry.transactional_id, NO_PRODUCER_ID)
+            first = self._producer_id_for(entry.transactional_id, NO_PRODUCER_ID) if ids is None else ids.next()
             known = transitions.created(first, timeout_ms, now_ms)
         elif known.metadata.state is ONGOING:
             transitions.check_taken_over(known, expected)
             self._abort_fenced(partition, entry)
             known = entry.known
             assert known is not None
-        new_id = self._new_producer_id(entry.transactional_id, known)
-        taken = transitions.init_producer_id(known, timeout_ms, expected, self._clock.milliseconds(), new_id)
+            if ids is not None:
+                raise ConcurrentTransactionsException("the open transaction of the last holder was aborted")
+        if ids is not None and not ids.accepts(known.metadata.producer_id):
+            transitions.check_taken_over(known, expected)
+            taken = transitions.rotated(known, timeout_ms, self._clock.milliseconds(), ids.next)
+        else:
+            new_id = self._new_producer_id(entry.transactional_id, known)
+            taken = transitions.init_producer_id(known, timeout_ms, expected, self._clock.milliseconds(), new_id)
         partition.put(entry, taken)
         partition.log.flush()  # otherwise a power loss could lead to the same epoch being returned again
         return taken.holder
@@ -304,6 +346,19 @@ class TransactionCoordinator:
         with entry.lock:
             self._finish(partition, entry)
             transitions.verify_partitions(_held(partition, entry), holder, partitions)
+
+    def partitions_outside(
+        self, transactional_id: str, holder: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Returns those of the partitions that are not in the holder's transaction. Other errors as
+        `verify_partitions`."""
+        partition, entry = self._existing(transactional_id)
+        with entry.lock:
+            self._finish(partition, entry)
+            known = _held(partition, entry)
+            transitions.verify_partitions(known, holder, ())
+            listed = set(known.partitions)
+            return [each for each in partitions if each not in listed]
 
     def end_transaction(
         self,

@@ -229,6 +229,17 @@ def init_producer_id(
     return _follows(known, EMPTY, now_ms, last_producer_epoch=last, producer_epoch=epoch + 1, **changed)
 
 
+def rotated(known: Known, timeout_ms: int, now_ms: int, new_producer_id: Callable[[], int]) -> Known:
+    """A producer takes the id over with another producer id, and epoch 0."""
+    before = known.metadata
+    if before.state in PREPARED:
+        raise _still_ending(before)
+    return _follows(
+        known, EMPTY, now_ms, last_producer_epoch=NO_PRODUCER_EPOCH, producer_id=new_producer_id(), producer_epoch=0,
+        timeout_ms=timeout_ms, partitions=None, start_timestamp=NO_START,
+    )  # fmt: skip
+
+
 def add_partitions(
     known: Known,
     holder: ProducerIdAndEpoch,

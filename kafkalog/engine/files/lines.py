@@ -3,7 +3,8 @@
 Both are in the text, before the message, and are fields of the record (`topic_partition`, `log_dir`; None if a line is
 about neither), for handlers that format records as data.  The loggers are `kafkalog.log`, `kafkalog.segment`,
 `kafkalog.format`, `kafkalog.files`, `kafkalog.metrics`, `kafkalog.cleaner`, `kafkalog.manager`, `kafkalog.coordinator`,
-`kafkalog.remote` and `kafkalog.topics`, of the standard library.  No handler is set here.
+`kafkalog.remote`, `kafkalog.topics`, `kafkalog.server` and `kafkalog.authorizer`, of the standard library.  No handler
+is set here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ else:
 
 
 # Logger.manager's lock must not be interrupted: it is acquired here, and not when a partition is created.
-NAMES = ("log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "remote", "topics")
+NAMES = (
+    "log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "remote", "topics", "server",
+    "authorizer",
+)  # fmt: skip
 _LOGGERS = {name: logging.getLogger(name) for name in (f"kafkalog.{each}" for each in NAMES)}
 
 
