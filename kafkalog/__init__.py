@@ -4,14 +4,13 @@
     orders = store.create_topic("orders", partitions=4, exist_ok=True)
     orders.append(b"value", key=b"key")     # append_many, append_async
     for record in store.reader("billing", topics=["orders"]): ...
-    orders.describe()                       # records, times, bytes
+    server = store.serve("127.0.0.1:9092")  # for any client of Kafka
     kafkalog.open("data", read_only=True)   # while another process writes
     kafkalog.open_log("logs", "orders-0")   # a single Partition
     kafkalog.verify("logs")                 # checks batches and indexes
 
 help(kafkalog.open), help(kafkalog.Topic) ... say more.  KafkalogError is
-the base class of all errors.  LogManager and RemoteStorage give access to
-the engine.  dir(kafkalog) lists all names; each is loaded on first use.
+the base class of all errors.  dir(kafkalog) lists all names.
 """
 
 from __future__ import annotations
@@ -29,13 +28,16 @@ if TYPE_CHECKING:
     from kafkalog import decoding as decoding
     from kafkalog import engine as engine
     from kafkalog import errors as errors
+    from kafkalog import group_reader as group_reader
     from kafkalog import metrics as metrics
     from kafkalog import partition as partition
     from kafkalog import producer as producer
+    from kafkalog import queue as queue
     from kafkalog import reader as reader
     from kafkalog import records as records
     from kafkalog import remote as remote
     from kafkalog import report as report
+    from kafkalog import server as server
     from kafkalog import spark as spark
     from kafkalog import store as store
     from kafkalog import toolbox as toolbox
@@ -57,8 +59,11 @@ if TYPE_CHECKING:
     from kafkalog.engine.host.settings import ManagerSettings as ManagerSettings
     from kafkalog.engine.remote.remote_log_manager import RemoteLogManagerConfig as RemoteLogManagerConfig
     from kafkalog.errors import KafkalogError as KafkalogError
+    from kafkalog.group_reader import GroupReader as GroupReader
     from kafkalog.partition import Partition as Partition
     from kafkalog.producer import Producer as Producer
+    from kafkalog.queue import Queue as Queue
+    from kafkalog.queue import QueueRecord as QueueRecord
     from kafkalog.reader import StoreReader as StoreReader
     from kafkalog.records import Record as Record
     from kafkalog.records import to_confluent
@@ -71,8 +76,8 @@ if TYPE_CHECKING:
     from kafkalog.transaction import Transaction as Transaction
 
 _MODULES = (
-    "config", "decoding", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote",
-    "report", "spark", "store", "toolbox", "topic", "transaction",
+    "config", "decoding", "engine", "errors", "group_reader", "metrics", "partition", "producer", "queue", "reader",
+    "records", "remote", "report", "server", "spark", "store", "toolbox", "topic", "transaction",
 )  # fmt: skip
 # Modules of earlier releases that the next one removes: `_renamed.MODULES` says where each is now.
 _MOVED = ("cleaner", "coordinator", "files", "format", "log", "manager", "segment", "topics")
@@ -81,6 +86,7 @@ _HOME = {
     "CompactionStats": "kafkalog.engine.cleaner.passes",
     "Decoding": "kafkalog._face.decoded",
     "Filters": "kafkalog._face.selection",
+    "GroupReader": "kafkalog.group_reader",
     "KafkalogError": "kafkalog.errors",
     "LogConfig": "kafkalog.config",
     "LogManager": "kafkalog.engine.host.log_manager",
@@ -89,6 +95,8 @@ _HOME = {
     "MultiMessageSetSend": "kafkalog._face.chunk_reader",
     "Partition": "kafkalog.partition",
     "Producer": "kafkalog.producer",
+    "Queue": "kafkalog.queue",
+    "QueueRecord": "kafkalog.queue",
     "Reading": "kafkalog._face.readable",
     "Record": "kafkalog.records",
     "RemoteLogManagerConfig": "kafkalog.engine.remote.remote_log_manager",

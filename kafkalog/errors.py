@@ -38,8 +38,11 @@ __all__ = [
     "BeingWrittenException",
     "BufferExhaustedException",
     "ClosedChannelException",
+    "ClusterAuthorizationException",
     "ConcurrentTransactionsException",
     "ConfigException",
+    "CoordinatorLoadInProgressException",
+    "CoordinatorNotAvailableException",
     "CorruptCheckpointException",
     "CorruptIndexException",
     "CorruptManifestException",
@@ -48,11 +51,16 @@ __all__ = [
     "DiskError",
     "DiskFull",
     "DuplicateSequenceException",
+    "FencedInstanceIdException",
+    "FencedMemberEpochException",
     "GroupIdNotFoundException",
+    "GroupMaxSizeReachedException",
     "GroupNotEmptyException",
     "GroupSubscribedToTopicException",
     "IllegalArgumentException",
+    "IllegalGenerationException",
     "IllegalStateException",
+    "InconsistentGroupProtocolException",
     "InconsistentTopicIdException",
     "IndexOffsetOverflowException",
     "InvalidConfigurationException",
@@ -62,6 +70,11 @@ __all__ = [
     "InvalidPidMappingException",
     "InvalidProducerEpochException",
     "InvalidRecordException",
+    "InvalidRecordStateException",
+    "InvalidRegularExpression",
+    "InvalidRequestException",
+    "InvalidSessionTimeoutException",
+    "InvalidShareSessionEpochException",
     "InvalidTimestampException",
     "InvalidTopicException",
     "InvalidTxnStateException",
@@ -69,24 +82,30 @@ __all__ = [
     "KafkaException",
     "KafkaStorageException",
     "KafkalogError",
+    "LeaderNotAvailableException",
     "LogCleaningAbortedException",
     "LogCleaningException",
     "LogDirLockedException",
     "LogDirNotFoundException",
     "LogReadOnlyException",
     "LogSegmentOffsetOverflowException",
+    "MemberIdRequiredException",
     "MissingPackageException",
     "NoLiveLogDirException",
     "NoOffsetForPartitionException",
     "NoSuchFileException",
+    "NotCoordinatorException",
+    "NotLeaderOrFollowerException",
     "NullPointerException",
     "NumberFormatException",
     "OffsetMetadataTooLarge",
+    "OffsetNotAvailableException",
     "OffsetOutOfRangeException",
     "OffsetsOutOfOrderException",
     "OutOfOrderSequenceException",
     "PolicyViolationException",
     "ProducerFencedException",
+    "RebalanceInProgressException",
     "RecordBatchTooLargeException",
     "RecordDeserializationException",
     "RecordTooLargeException",
@@ -96,6 +115,11 @@ __all__ = [
     "RequestError",
     "RetriableRemoteStorageException",
     "SchemaException",
+    "SecurityDisabledException",
+    "ShareSessionLimitReachedException",
+    "ShareSessionNotFoundException",
+    "StaleMemberEpochException",
+    "ThrottlingQuotaExceededException",
     "TimeoutException",
     "TooManyOpenFilesException",
     "TopicExistsException",
@@ -106,8 +130,12 @@ __all__ = [
     "UnknownMemberIdException",
     "UnknownRecordTypeException",
     "UnknownRecordVersionException",
+    "UnknownServerException",
+    "UnknownTopicIdException",
     "UnknownTopicOrPartitionException",
+    "UnreleasedInstanceIdException",
     "UnstableOffsetCommitException",
+    "UnsupportedAssignorException",
     "UnsupportedCompressionTypeException",
     "UnsupportedForMessageFormatException",
     "UnsupportedOperationException",
@@ -463,6 +491,13 @@ class UnsupportedCompressionTypeException(RequestError):
     """
 
 
+class UnknownServerException(RequestError):
+    """The request failed in the server for a reason that has no error of its own.
+
+    The server's log has the reason.
+    """
+
+
 class UnsupportedVersionException(RequestError):
     """Data has a format version that this code does not know.
 
@@ -516,6 +551,13 @@ class InvalidPidMappingException(RequestError):
     """The transactional id is unknown, or belongs to another producer id.
 
     Begin a new transaction with the id.
+    """
+
+
+class InvalidRequestException(RequestError):
+    """A request does not follow its format, or contradicts itself.
+
+    The program that sent it does not speak Kafka's protocol as this version knows it.
     """
 
 
@@ -599,6 +641,118 @@ class UnknownMemberIdException(RequestError):
     """
 
 
+class IllegalGenerationException(RequestError):
+    """A member of a group named a generation that is not the group's current one.
+
+    The group has divided its partitions anew: join it again.
+    """
+
+
+class StaleMemberEpochException(RequestError):
+    """A member of a consumer group named an epoch that is not its current one.
+
+    Repeat the request with the epoch of the last heartbeat.
+    """
+
+
+class FencedMemberEpochException(RequestError):
+    """A member of a group named an epoch that the coordinator does not know.
+
+    Give up all partitions, and join the group again with epoch 0.
+    """
+
+
+class FencedInstanceIdException(RequestError):
+    """Another member has taken over the static id (`group.instance.id`).
+
+    Only one client may use the id at a time.
+    """
+
+
+class UnreleasedInstanceIdException(RequestError):
+    """Another member still has the static id (`group.instance.id`).
+
+    Close that member first, or wait for its session timeout.
+    """
+
+
+class RebalanceInProgressException(RequestError):
+    """The group is dividing its partitions anew.
+
+    Join it again.
+    """
+
+
+class MemberIdRequiredException(RequestError):
+    """A new member must join again, with the id that it got.
+
+    The error has no id; the answer to the request has it.
+    """
+
+
+class InconsistentGroupProtocolException(RequestError):
+    """A member's protocols are not those of its group.
+
+    All members need the same protocol type, and one assignor in common.
+    """
+
+
+class GroupMaxSizeReachedException(RequestError):
+    """The group has as many members as its limit allows.
+
+    Raise the limit (group.max.size), or stop another member.
+    """
+
+
+class InvalidSessionTimeoutException(RequestError):
+    """The session timeout is outside the coordinator's limits.
+
+    They are group.min.session.timeout.ms and group.max.session.timeout.ms.
+    """
+
+
+class UnsupportedAssignorException(RequestError):
+    """The coordinator has no assignor of that name.
+
+    Use one of group.consumer.assignors.
+    """
+
+
+class InvalidRegularExpression(RequestError):
+    """The pattern of topics is not a regular expression.
+
+    Its syntax is RE2's.
+    """
+
+
+class CoordinatorNotAvailableException(RequestError):
+    """The coordinator of the group does not serve now.
+
+    Try again.
+    """
+
+
+class CoordinatorLoadInProgressException(RequestError):
+    """The coordinator is still reading its log.
+
+    Try again.
+    """
+
+
+class NotCoordinatorException(RequestError):
+    """This broker does not coordinate the group or transactional id.
+
+    Ask for its coordinator again.
+    """
+
+
+class UnknownTopicIdException(RequestError, LookupError):
+    """There is no topic with that id.
+
+    The topic was deleted, or made again under another id.
+    """
+
+
 class OffsetMetadataTooLarge(RequestError):
     """The text with a committed offset is longer than `offset.metadata.max.bytes`.
 
@@ -613,6 +767,55 @@ class UnstableOffsetCommitException(RequestError):
     """
 
 
+class InvalidRecordStateException(RequestError):
+    """A record is not acquired by the member that acknowledges it.
+
+    Its lock may have ended: the record is delivered again.
+    """
+
+
+class InvalidShareSessionEpochException(RequestError):
+    """A request of a share session is not the next one.
+
+    Open a new session.
+    """
+
+
+class LeaderNotAvailableException(RequestError):
+    """A partition is not ready yet.
+
+    Try again.
+    """
+
+
+class NotLeaderOrFollowerException(RequestError):
+    """The state of a partition was taken over by somebody else.
+
+    Try again.
+    """
+
+
+class OffsetNotAvailableException(RequestError):
+    """An offset is not known yet.
+
+    Try again.
+    """
+
+
+class ShareSessionLimitReachedException(RequestError):
+    """There are too many share sessions.
+
+    Close some, or raise group.share.max.share.sessions.
+    """
+
+
+class ShareSessionNotFoundException(RequestError, LookupError):
+    """There is no such share session.
+
+    Open a new session.
+    """
+
+
 class InconsistentTopicIdException(RequestError):
     """`partition.metadata` has another topic id than expected: the files are of another topic with the same name.
 
@@ -624,6 +827,27 @@ class PolicyViolationException(RequestError):
     """The topic's `cleanup.policy` forbids the operation.
 
     Change the policy, or use another topic.
+    """
+
+
+class ClusterAuthorizationException(RequestError):
+    """The client may not do this with the server.
+
+    Give its principal an ACL for the cluster.
+    """
+
+
+class SecurityDisabledException(RequestError):
+    """The server checks no ACLs.
+
+    Start it with `authorizer.class.name`.
+    """
+
+
+class ThrottlingQuotaExceededException(RequestError):
+    """The client changes topics faster than its quota allows.
+
+    Try again later.
     """
 
 

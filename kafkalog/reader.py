@@ -62,6 +62,7 @@ from kafkalog._face.selection import walk_selected
 from kafkalog._face.shown import Records, Shown
 from kafkalog._native.codec.reading import Iteration, RecordWalk
 from kafkalog._native.state.blocks import Closing, Turn
+from kafkalog.engine.coordinator.groups import CommittingMember
 from kafkalog.engine.format import values
 from kafkalog.engine.format.group_records import CommittedOffset
 from kafkalog.engine.format.needs import need_pyarrow
@@ -112,7 +113,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         billing [TopicPartition(topic='orders', partition=0)] [] False
     """
 
-    _inner = frozenset({"is_of", "offsets_to_commit"})
+    _inner = frozenset({"committing_member", "is_of", "offsets_to_commit"})
 
     def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
@@ -928,6 +929,10 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         """Returns whether the reader reads the store of `home`."""
         return getattr(home, "shared", home) is getattr(self._home, "shared", self._home)
 
+    def committing_member(self) -> CommittingMember:
+        """Returns who commits; a reader that is no member of a group is none."""
+        return CommittingMember()
+
     def offsets_to_commit(self, metadata: str = "") -> dict[TopicPartition, CommittedOffset]:
         """Returns the offsets that `commit` commits: the position of each partition whose topic still exists."""
         metadata = values.text(metadata, "metadata")
@@ -985,7 +990,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                     )
                     for each, offset in given.items()
                 }
-        store_cursors.commit(self._home, cursor, rows)
+        store_cursors.commit(self._home, cursor, rows, self.committing_member())
         return {partition: row.offset for partition, row in rows.items()}
 
     async def commit_async(self, offsets: Offsets | None = None, metadata: str = "") -> dict[TopicPartition, int]:

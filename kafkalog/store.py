@@ -20,7 +20,7 @@ is thread-safe; each iterator belongs to one thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,9 +34,10 @@ from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.keywords import called, takes
 from kafkalog._face.plotting import plotted
 from kafkalog._face.readable import Readable
-from kafkalog._face.reader_options import Offsets, ReaderOptions
+from kafkalog._face.reader_options import Offsets, ReaderOptions, group_options
 from kafkalog._face.remote_tier import remote_tier
 from kafkalog._face.selection import Filters
+from kafkalog._face.serving import RunningServer, served
 from kafkalog._face.shown import html_of_store, show_store
 from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._face.store_handles import open_or_join
@@ -71,6 +72,7 @@ from kafkalog.producer import (
     BatchingSettings,
     Producer,
 )
+from kafkalog.queue import Queue, queue_options
 from kafkalog.reader import StoreReader
 from kafkalog.remote import RemoteStorage, is_address, is_tier
 from kafkalog.topic import Topic
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.group_records import CommittedOffset
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
+    from kafkalog.group_reader import GroupReader
     from kafkalog.metrics.registry import MetricsRegistry
 
 
@@ -522,6 +525,11 @@ class Store(Closing, ClosingAsync, Readable):
         start_offsets: Offsets | None = None,
         chunk_bytes: int | None = None,
         shared: bool = False,
+        group: bool = False,
+        assignor: str | None = None,
+        max_poll_interval_ms: int | None = None,
+        on_assign: Callable[[GroupReader, list[TopicPartition]], object] | None = None,
+        on_revoke: Callable[[GroupReader, list[TopicPartition]], object] | None = None,
         **filters: Unpack[Filters],
     ) -> StoreReader:
         """Returns a reader of several partitions, which continues where its cursor stopped.
@@ -533,8 +541,10 @@ class Store(Closing, ClosingAsync, Readable):
         A partition begins at its offset in `start_offsets`, else at the cursor's offset, else as `start` says.  If the
         log no longer has that offset, `start` decides again, as Kafka's auto.offset.reset does.
 
-        A cursor is a position, not a consumer group.  Two readers of one cursor would both get every record, and the
-        last commit would win.  So a store allows one open reader for a cursor, unless the readers are `shared`.
+        A cursor is a position.  Two readers of one cursor would both get every record, and the last commit would win.
+        So a store allows one open reader for a cursor, unless the readers are `shared`.  With `group=True` the cursor
+        is a consumer group.  Its readers, in any thread, and clients of the store's server divide the partitions of
+        `topics`: each partition has one reader at a time; see `kafkalog.group_reader`.
 
         Args:
             cursor: The name of the cursor, Kafka's group.id; without a name, positions cannot be committed.
@@ -546,6 +556,13 @@ class Store(Closing, ClosingAsync, Readable):
             start_offsets: The first offset to read, by partition.
             chunk_bytes: How many bytes of a partition are read at once; by default 1 MiB, or less for many partitions.
             shared: Allow several open readers of the cursor, for readers that have different `partitions`.
+            group: Be a member of the consumer group of that name, which divides the partitions of `topics`.
+            assignor: How the group divides them: "uniform" (the default; few partitions move when a member comes or
+                goes) or "range" (neighbouring partitions of each topic).
+            max_poll_interval_ms: A member that is not used for so long leaves the group; 300,000 by default.
+            on_assign: Called with the reader and the partitions that it now reads as well.
+            on_revoke: Called with the reader and the partitions that it must give up, before they go; by default their
+                positions are committed.
             **filters: `key`, `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation` and
                 `on_damage` choose records; see `kafkalog.Filters`.  Records that they exclude count as read, and so
                 does damage that `on_damage` passes over.  The time index finds where to begin.
@@ -557,6 +574,8 @@ class Store(Closing, ClosingAsync, Readable):
             UnknownTopicOrPartitionException: A topic or partition does not exist.
             IllegalArgumentException: An argument has a wrong type or value, or `start_time` is after `end_time`.
             IllegalStateException: The cursor has a reader already.
+            GroupMaxSizeReachedException: The group is full.
+            GroupIdNotFoundException: The name belongs to another kind of group.
             NoOffsetForPartitionException: The cursor has no offset for a partition, and `start` is "error".
             UnstableOffsetCommitException: `isolation` is "read_committed", and an open transaction has offsets of the
                 cursor.
@@ -582,9 +601,65 @@ class Store(Closing, ClosingAsync, Readable):
             chunk_bytes=chunk_bytes,
             shared=shared,
             filters=filters,
+            group=group_options(group, assignor, max_poll_interval_ms, on_assign, on_revoke),
         )
         self._home.check_open()
-        return StoreReader(self._home, options)
+        if options.group is None:
+            return StoreReader(self._home, options)
+        from kafkalog.group_reader import GroupReader
+
+        return GroupReader(self._home, options)
+
+    # More than eight parameters: all but two by name, and Kafka has as many settings of a share group.
+    def queue(
+        self,
+        name: str,
+        *,
+        topics: Iterable[str],
+        lock_ms: int = 30_000,
+        max_deliveries: int = 5,
+        dead_letters: str | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    ) -> Queue:
+        """Returns a queue: workers share the records of topics, and acknowledge each one.
+
+        A queue is a share group of Kafka; see `kafkalog.queue`.  All objects of one name take from the same records,
+        and so do clients of a server.  Its position survives restarts and crashes.
+
+        Args:
+            name: The queue's name, Kafka's group.id.  A cursor and a queue cannot have the same name.
+            topics: The names of the topics.
+            lock_ms: How long a record belongs to the worker that took it; then another one gets it.
+            max_deliveries: How often a record is delivered before it is ended without success.
+            dead_letters: The name of a topic for records that were rejected or delivered too often; it is created if it
+                does not exist.  Without it they are dropped.
+            start: Where a new queue begins: at the "earliest" records, or at the "latest", which is the end.
+            isolation: "read_committed" omits records of aborted transactions, and waits for open ones.
+
+        Returns:
+            The Queue.
+
+        Raises:
+            UnknownTopicOrPartitionException: A topic does not exist.
+            IllegalArgumentException: An argument has a wrong type or value, or the queue is open in this process with
+                other options.
+            GroupIdNotFoundException: The name is that of a cursor or of a consumer group.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("outbox").append_many([b"one", b"two"])
+            ...     with store.queue("mail", topics=["outbox"]) as queue:
+            ...         for record in queue.take():
+            ...             print(record.value)
+            ...             record.ack()
+            b'one'
+            b'two'
+        """
+        home = self._own()
+        options = queue_options(lock_ms, max_deliveries, dead_letters, start, isolation)
+        return Queue(home, values.text(name, "name"), topics, options)
 
     def cursors(self) -> list[CursorInfo]:
         """Returns every cursor with its position in each partition and its lag.
@@ -690,6 +765,39 @@ class Store(Closing, ClosingAsync, Readable):
         """
         home = self._own()
         return StoreTransaction(home, self.topic, checked_id(transactional_id), checked_timeout(home, timeout_ms))
+
+    def serve(
+        self, listen: str | int | Sequence[str] | None = None, *, allow_anonymous: bool = False, **settings: object
+    ) -> RunningServer:
+        """Starts a server, so that clients of Apache Kafka in any language can use the store.
+
+        The server is one node of a cluster without replicas.  It runs in threads of this process, beside the store's
+        own calls, until it or the store is closed.
+
+        Args:
+            listen: Where it listens, as HOST:PORT or NAME://HOST:PORT, one or several; port 0 takes a free one.
+                127.0.0.1:9092 by default.
+            allow_anonymous: Serve other machines even without authentication.  Otherwise only this machine is.
+            **settings: Kafka's broker settings, with underscores for dots: `num_partitions=3`.
+                `users={"alice": "secret"}` lets these users in, and nobody else, by PLAIN and SCRAM.
+
+        Returns:
+            The server, a context manager.  `bootstrap_servers` is for the clients' setting of that name.
+
+        Raises:
+            ConfigException: A setting is unknown or out of range.
+            IllegalArgumentException: An address cannot be parsed, or other machines could reach a listener without
+                authentication.
+            KafkaException: An address cannot be listened on.
+            IllegalStateException: The store is closed, or is served already.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store, store.serve("127.0.0.1:0", num_partitions=3) as server:
+            ...     print(server.bootstrap_servers == f"127.0.0.1:{server.port}")
+            True
+        """
+        return served(self._own(), listen, settings, allow_anonymous=allow_anonymous)
 
     def transactions(self) -> list[TransactionDescription]:
         """Returns every known transactional id with the state of its transaction.

@@ -37,6 +37,7 @@ from kafkalog._face.topic_info import check_appendable
 from kafkalog._face.writer import refuse_nested
 from kafkalog._limits import INT_MAX
 from kafkalog._native.state.blocks import Block
+from kafkalog.engine.coordinator.groups import CommittingMember
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import ProducerFields
 from kafkalog.engine.format.group_records import CommittedOffset
@@ -566,7 +567,8 @@ class StoreTransaction(Block, Shown):
             holder = self._ask(lambda holder: self._coordinator.add_offsets(self.transactional_id, holder, name))
             torn, self._is_torn = self._is_torn, True
             try:
-                group.commit(name, rows, holder)
+                member = getattr(offsets, "committing_member", CommittingMember)()
+                group.commit(name, rows, holder, member)
             except _FENCED as error:
                 self._is_torn = False
                 self._raise_fenced(error)

@@ -21,9 +21,7 @@ Source: Topic, ReplicationControlManager.createTopic, TopicConfig of the two coo
 
 from __future__ import annotations
 
-import base64
 import os
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -40,10 +38,12 @@ from kafkalog.engine.files.failure import full_at_change
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
+from kafkalog.engine.format.java_text import new_uuid as new_topic_id
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import checked_topic_id
 from kafkalog.engine.host.changes import inside
 from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.registry import LogRegistry
 from kafkalog.engine.host.topic_configs import KnownTopic, StoredTopicConfigs, checked_overrides
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
@@ -59,7 +59,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 
-INTERNAL_PARTITIONS = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
+# offsets.topic.num.partitions, transaction.state.log.num.partitions, share.coordinator.state.topic.num.partitions
+INTERNAL_PARTITIONS = 50
 PARTITIONS_MAX = 10_000  # that one call creates; protects from a number in the wrong argument
 _LINES = Lines("kafkalog.topics")
 RETENTION, FOR_EVER = "retention.ms", "-1"
@@ -71,6 +72,10 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = {
     names.TRANSACTION_STATE_TOPIC: {
         "cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": "104857600",
         "min.insync.replicas": "2", "unclean.leader.election.enable": "false",
+    },
+    names.SHARE_GROUP_STATE_TOPIC: {
+        "cleanup.policy": "delete", "compression.type": "producer", "segment.bytes": "104857600",
+        "min.insync.replicas": "2", "retention.ms": "-1",
     },
     names.REMOTE_LOG_METADATA_TOPIC: {"cleanup.policy": "delete", "retention.ms": "-1"},
 }  # fmt: skip
@@ -104,6 +109,8 @@ class Catalog:
         self._life = life
         self._topic_settings = topic_settings  # settings from a cluster or a broker
         self.made_in = ""  # the first directory, if this open of the store created it
+        # Partitions of internal topics that do not exist yet, if not Kafka's default.
+        self.new_counts: dict[str, int] = {}
         self.changing = PartitionLock()  # held over a whole change
         self._seen: dict[str, _Seen] = {}  # topics as last checked
         self._by_metric: dict[str, set[str]] = {}  # topics that metrics cannot tell apart; may have deleted ones
@@ -127,6 +134,10 @@ class Catalog:
         """Returns whether the store keeps settings for a topic, even if the topic overrides none."""
         return self._stored.has(topic)
 
+    def recorded_with_id(self, topic_id: str) -> list[str]:
+        """Returns the topics that are recorded here with an id. The directories may say otherwise (`info`)."""
+        return [topic for topic, known in self._stored.known.items() if known.topic_id == topic_id]
+
     def must(self, topic: str) -> TopicInfo:
         """Returns a topic's description. UnknownTopicOrPartitionException if it does not exist."""
         found = self.info(values.text(topic, "topic"))
@@ -140,6 +151,11 @@ class Catalog:
         """Returns the numbers below `partitions` of a topic's partitions that are here and online."""
         there = self.numbers(topic)
         return range(partitions) if len(there) >= partitions else [each for each in there if each < partitions]
+
+    @property
+    def registry(self) -> LogRegistry:
+        """The logs that are open now."""
+        return self._manager.registry
 
     def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
         """Returns a partition's log, after any change that is running has finished."""
@@ -302,11 +318,13 @@ class Catalog:
         topic_id: str | None = None,
         *,
         exist_ok: bool = False,
+        adds_retention: bool = True,
     ) -> TopicInfo:
         """Creates a topic with directories for all its partitions. With `exist_ok`, an existing topic is returned.
 
-        The topic keeps its records forever (`retention.ms=-1` is among its settings) unless `overrides` or the store's
-        defaults have a `retention.ms`.
+        With `adds_retention` the topic keeps its records forever (`retention.ms=-1` is among its settings) unless
+        `overrides` or the store's defaults have a `retention.ms`. Without, it has the settings that are given, as in
+        Kafka.
 
         InvalidTopicException for a name that Kafka refuses, that is one of Kafka's internal topics, or that differs
         from another topic's name only in '.' and '_'. Also TopicExistsException, InvalidPartitionsException,
@@ -318,8 +336,8 @@ class Catalog:
         names.validate_dir_name(f"{topic}-{partitions - 1}")
         topic_id = None if topic_id is None else checked_topic_id(topic_id)
         config = {} if overrides is None else checked_settings(overrides)
-        overrides = self._with_retention(config)
-        self._check_tiering(overrides, {})
+        overrides = self._with_retention(config) if adds_retention else config
+        self.check_tiering(overrides, {})
         self.check_outside()
         with self.changing:
             self._check(topic)
@@ -381,7 +399,7 @@ class Catalog:
             raise TopicExistsException(
                 f"Topic '{topic}' already exists in the cluster; none of its partitions is in this store."
             )
-        colliding = self._colliding(topic)
+        colliding = self.colliding(topic)
         if colliding:
             raise InvalidTopicException(f"Topic '{topic}' collides with existing topic: {', '.join(colliding)}")
         if topic_id is not None:
@@ -395,7 +413,7 @@ class Catalog:
                     hint=hint,
                 )
 
-    def _colliding(self, topic: str) -> list[str]:
+    def colliding(self, topic: str) -> list[str]:
         """Returns the topics that metrics could not tell from a new one."""
         made = self._manager.registry.topics_made
         if made != self._indexed:
@@ -457,9 +475,9 @@ class Catalog:
         if not self._manager.offline_log_dirs:
             self._set(topic, overrides, known)
 
-    def alter(self, topic: str, overrides: Mapping[str, str | None]) -> TopicInfo:
+    def alter(self, topic: str, overrides: Mapping[str, str | None], *, adds_retention: bool = True) -> TopicInfo:
         """Sets some of a topic's settings. None removes an override; for `retention.ms` it restores the value of a new
-        topic (`create`). ConfigException, and nothing is changed."""
+        topic (`create`) with `adds_retention`. ConfigException, and nothing is changed."""
         given = checked_texts(overrides, taken_away=True)
         LogConfig.validate_names(given)
         values.text(topic, "topic")
@@ -476,10 +494,10 @@ class Catalog:
                         hint="set a value for it, which overrides the cluster's here",
                     )
             left: Mapping[str, str] = {name: value for name, value in merged.items() if value is not None}
-            if RETENTION in given:
+            if RETENTION in given and adds_retention:
                 left = self._with_retention(left)
             checked_overrides({**elsewhere, **left}, "config")
-            self._check_tiering({**elsewhere, **left}, {**elsewhere, **self._stored.overrides(topic)})
+            self.check_tiering({**elsewhere, **left}, {**elsewhere, **self._stored.overrides(topic)})
             with full_at_change(f"the settings of {topic!r} are unchanged"):
                 self._set(topic, left, self._adopted(topic, found)._replace(leaves=self._leaves(topic, left)))
             return self.must(topic)
@@ -492,7 +510,9 @@ class Catalog:
         is_out = not after.remote_storage_enable and after.remote_log_delete_on_disable
         return is_out and (before.remote_storage_enable or (known is not None and known.leaves))
 
-    def _check_tiering(self, overrides: Mapping[str, str], before: Mapping[str, str]) -> None:
+    def check_tiering(self, overrides: Mapping[str, str], before: Mapping[str, str]) -> None:
+        """Checks a topic's settings, those of the remote tier against the settings `before`. Errors as
+        `LogConfig.validate`."""
         settings = self._manager.settings
         LogConfig.validate(
             overrides,
@@ -645,7 +665,7 @@ class Catalog:
         """
         known = self._known(topic)
         if known is None:
-            return INTERNAL_PARTITIONS
+            return self.new_counts.get(topic, INTERNAL_PARTITIONS)
         is_guess = self._stored.known_of(topic) is None and self._topic_settings.cluster_known(topic) is None
         if is_guess and len(self.numbers(topic)) < known.partitions:
             return max(known.partitions, INTERNAL_PARTITIONS)
@@ -735,15 +755,6 @@ def checked_settings(config: object) -> Mapping[str, str]:
 def _typed(config: LogConfig, key: str) -> object:
     value = getattr(config, key.replace(".", "_"), config.originals.get(key))
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
-
-
-def new_topic_id() -> str:
-    """Returns a random Uuid as Kafka creates one: none of the reserved ones, and none with a leading '-', which a shell
-    would read as an option."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not text.startswith("-"):
-            return text
 
 
 def _metric_name(topic: str) -> str:

@@ -1,5 +1,5 @@
-"""The topics that a KRaft cluster knows, read from the files of `__cluster_metadata-0`: the newest snapshot
-(`.checkpoint`) and the log after it.
+"""The topics, ACLs, credentials and quotas that a KRaft cluster knows, read from the files of `__cluster_metadata-0`:
+the newest snapshot (`.checkpoint`) and the log after it.
 
 A cluster stores its topics there, with their ids, partitions and settings, and the dynamic defaults of the cluster and
 of each broker. None of this is stored next to the data. The directory is in the metadata directory of a node, which is
@@ -40,6 +40,7 @@ _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 Value = Mapping[str, object]
 Stamp = tuple[tuple[str, int, int], ...]
+QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class PartitionState(NamedTuple):
@@ -77,7 +78,9 @@ class ClusterMetadata:
     """The content of the metadata in `directory`, up to `end_offset`.
 
     `brokers` has the dynamic settings by node id as text; those of all brokers are under `CLUSTER_DEFAULT`. `problem`
-    is the error that stopped the reading: the cluster may have more than is listed here.
+    is the error that stopped the reading: the cluster may have more than is listed here. `acls` are the records by
+    their ids, `scram` the records by user and mechanism, `quotas` by the entity's types and names, each with its
+    values.
     """
 
     directory: str
@@ -88,6 +91,9 @@ class ClusterMetadata:
     problem: KafkalogError | None = None
     seen: Stamp = ()
     epoch: int = -1  # the last batch's; among several nodes' logs the newest has the highest
+    acls: Mapping[str, Value] = field(default_factory=dict)
+    scram: Mapping[tuple[str, int], Value] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -214,6 +220,9 @@ class _Image:
         self._topics: dict[str, _Topic] = {}
         self._names: dict[str, str] = {}  # by topic id
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
+        self._acls: dict[str, Value] = {}
+        self._scram: dict[tuple[str, int], Value] = {}
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._held_back: list[tuple[str, Value]] | None = None  # records of a transaction that has not ended
         self._positions: dict[str, int] = {}  # by log file name: the position up to which it was read
         self._last: tuple[str, int, int, int] | None = None  # name, position, base offset and checksum of a batch
@@ -229,7 +238,18 @@ class _Image:
             for name, topic in sorted(self._topics.items())
         }
         brokers = {name: dict(found) for (kind, name), found in self._configs.items() if kind == _BROKER_RESOURCE}
-        return ClusterMetadata(self.directory, self.node_id, topics, brokers, self.end, self.problem, epoch=self.epoch)
+        return ClusterMetadata(
+            self.directory,
+            self.node_id,
+            topics,
+            brokers,
+            self.end,
+            self.problem,
+            epoch=self.epoch,
+            acls=dict(self._acls),
+            scram=dict(self._scram),
+            quotas={entity: dict(values) for entity, values in self._quotas.items()},
+        )
 
     # --- files -----------------------------------------------------------------------------------------
 
@@ -384,6 +404,31 @@ class _Image:
             self._topics.pop(name, None)
             self._configs.pop((_TOPIC_RESOURCE, name), None)
 
+    def _acl(self, data: Value) -> None:
+        self._acls[str(data["id"])] = data
+
+    def _remove_acl(self, data: Value) -> None:
+        self._acls.pop(str(data["id"]), None)
+
+    def _credential(self, data: Value) -> None:
+        self._scram[str(data["name"]), _number(data["mechanism"])] = data
+
+    def _remove_credential(self, data: Value) -> None:
+        self._scram.pop((str(data["name"]), _number(data["mechanism"])), None)
+
+    def _quota(self, data: Value) -> None:
+        parts, value = data["entity"], data["value"]
+        assert isinstance(parts, Sequence)
+        assert isinstance(value, float)
+        entity = tuple(sorted((part["entityType"], part["entityName"]) for part in parts))
+        values = self._quotas.setdefault(entity, {})
+        if data["remove"]:
+            values.pop(str(data["key"]), None)
+        else:
+            values[str(data["key"])] = value
+        if not values:
+            del self._quotas[entity]
+
 
 def _number(value: object) -> int:
     assert isinstance(value, int)
@@ -401,6 +446,11 @@ _TAKERS = {
     "PARTITION_CHANGE_RECORD": _Image._partition_change,
     "CONFIG_RECORD": _Image._config,
     "REMOVE_TOPIC_RECORD": _Image._remove_topic,
+    "ACCESS_CONTROL_ENTRY_RECORD": _Image._acl,
+    "REMOVE_ACCESS_CONTROL_ENTRY_RECORD": _Image._remove_acl,
+    "USER_SCRAM_CREDENTIAL_RECORD": _Image._credential,
+    "REMOVE_USER_SCRAM_CREDENTIAL_RECORD": _Image._remove_credential,
+    "CLIENT_QUOTA_RECORD": _Image._quota,
 }
 _TRANSACTIONS = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
 _NUMBERS = frozenset(schema_of(kind).number for kind in (*_TAKERS, *_TRANSACTIONS))

@@ -12,25 +12,35 @@ called with a log's lock held. Thread-safe. Source: TransactionCoordinator, Grou
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkalog._face.producer_ids import ProducerIds
+from kafkalog._face.store_topics import CatalogTopics, LateGroupConfigs
 from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import CleanerConfig
-from kafkalog.engine.coordinator.group_offsets import GroupOffsets, OffsetSettings
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.group_settings import GroupSettings, ShareSettings
 from kafkalog.engine.coordinator.partition_logs import LogMarkers, UnifiedStateLog
 from kafkalog.engine.coordinator.state_log import refuse_reentry
+from kafkalog.engine.coordinator.timers import Timers, TimerThread
 from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format.coordinator_records import partition_for
 from kafkalog.engine.format.java_text import ZERO_UUID
-from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from kafkalog.engine.format.names import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 from kafkalog.engine.format.values import text
 from kafkalog.errors import (
     DiskFull,
@@ -42,7 +52,12 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog._face.catalog import Catalog
+    from kafkalog._face.served_groups import ServedGroups
+    from kafkalog.engine.coordinator.group_coordinator import GroupCoordinator
+    from kafkalog.engine.coordinator.share_coordinator import ShareCoordinator
+    from kafkalog.engine.coordinator.share_partition_manager import SharePartitionManager
     from kafkalog.engine.coordinator.state_log import TransactionMarker
+    from kafkalog.engine.coordinator.topics_view import GroupConfigs
     from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.host.registry import LogRegistry
@@ -51,10 +66,12 @@ if TYPE_CHECKING:
 
 SHOWN = 10  # partitions in a message
 OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
+# Offsets do not expire, and a target is computed as soon as a member comes: nobody waits for many clients to start.
+EMBEDDED = GroupSettings(offsets_retention_ms=LONG_MAX, group_consumer_assignment_interval_ms=0)
 EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 
 
-def new_producer_id(transactional_id: str, previous: int) -> int:
+def new_producer_id() -> int:
     """Returns a new producer id with 61 random bits, because forgotten ids are not kept anywhere."""
     return FIRST_STORE_PRODUCER_ID | secrets.randbits(61)
 
@@ -129,7 +146,7 @@ class Coordinators:
         log_to_end: Callable[[TopicPartition], UnifiedLog | None] | None = None,
         check_making: Callable[[], object] = lambda: None,
         transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
-        offsets: OffsetSettings = OffsetSettings(offsets_retention_ms=LONG_MAX),  # noqa: B008 (likewise)
+        offsets: GroupSettings = EMBEDDED,
     ) -> None:
         """`log_to_end`: by default `Catalog.log_to_end`. `check_making` raises an error if no partition of an internal
         topic may be created."""
@@ -137,7 +154,7 @@ class Coordinators:
         self._manager = manager
         self._catalog = catalog
         self._life = life
-        self._clock = clock
+        self.clock = clock
         self._syncs = syncs
         self._settings = offsets
         self._is_ended = False
@@ -146,18 +163,37 @@ class Coordinators:
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
         self._state_logs: list[StoreStateLog] = []
+        self.timers = Timers(clock)
+        self._timer_thread = TimerThread(self.timers)
+        self.topics = CatalogTopics(catalog)
+        self.group_configs = LateGroupConfigs()
+        self.share_settings = ShareSettings()
+        self._served: ServedGroups | None = None
         log_to_end = log_to_end or catalog.log_to_end
         self.markers = SoleMarkers(manager.registry, log_to_end, self._offsets_of, clock, syncs=syncs)
         self.transactions = TransactionCoordinator(
             self._transaction_state,
             catalog.partition_count(TRANSACTION_STATE_TOPIC),
             self.markers,
-            new_producer_id,
+            self._producer_id_after,
             clock,
             offsets_partition_count=self.offsets_partitions,
             settings=transactions,
         )
         self.ids = TransactionalIds(self.transactions)
+        # For clients of the protocol. Their ids are not the store's own, so that a restart leaves their transactions.
+        self.producer_ids = ProducerIds(lambda: manager.live_log_dirs, manager.files, self._known_producer_ids)
+
+    def _producer_id_after(self, transactional_id: str, previous: int) -> int:
+        """Returns a new producer id of the same kind as the one that a transactional id had before; for a new
+        transactional id one of the store's own."""
+        return self.producer_ids.next() if 0 <= previous < FIRST_STORE_PRODUCER_ID else new_producer_id()
+
+    def _known_producer_ids(self) -> Iterator[int]:
+        for log in self._manager.all_logs():
+            yield from log.active_producers
+        for each in self.transactions.list_transactions():
+            yield each.producer_id
 
     # --- state logs ------------------------------------------------------------------------------------
 
@@ -185,7 +221,7 @@ class Coordinators:
     def _offsets_of(self, partition: TopicPartition) -> GroupOffsets | None:
         if partition.topic != GROUP_METADATA_TOPIC:
             return None
-        return self._group_offsets(partition.partition, create=True)
+        return self.group_offsets(partition.partition, create=True)
 
     # --- groups ----------------------------------------------------------------------------------------
 
@@ -193,14 +229,15 @@ class Coordinators:
         """Returns the keeper of a group's offsets; None if its partition does not exist, and `create` is False."""
         if not text(group, "group"):
             raise IllegalArgumentException("a group must not be empty", hint="it is the cursor's name")
-        return self._group_offsets(partition_for(group, self.offsets_partitions), create=create)
+        return self.group_offsets(partition_for(group, self.offsets_partitions), create=create)
 
     def all_offsets(self) -> list[GroupOffsets]:
         """Returns the keepers of all partitions that exist."""
-        found = [self._group_offsets(number, create=False) for number in self._catalog.numbers(GROUP_METADATA_TOPIC)]
+        found = [self.group_offsets(number, create=False) for number in self._catalog.numbers(GROUP_METADATA_TOPIC)]
         return [each for each in found if each is not None]
 
-    def _group_offsets(self, number: int, *, create: bool) -> GroupOffsets | None:
+    def group_offsets(self, number: int, *, create: bool) -> GroupOffsets | None:
+        """Returns a partition of `__consumer_offsets`; None if it does not exist, and `create` is False."""
         found = self._offsets.get(number)
         if found is not None:
             return found
@@ -212,8 +249,95 @@ class Coordinators:
                 log = self._state_log(GROUP_METADATA_TOPIC, number, create=create)
                 if log is None:
                     return None
-                found = self._offsets[number] = GroupOffsets(log, self._clock, self._settings)
+                found = self._offsets[number] = GroupOffsets(
+                    log,
+                    self.clock,
+                    self._settings,
+                    number=number,
+                    timers=self.timers,
+                    topics=self.topics,
+                    configs=self.group_configs,
+                )
             return found
+
+    # --- live groups -----------------------------------------------------------------------------------
+
+    @property
+    def served(self) -> ServedGroups:
+        """The coordinators of live groups, made at the first use. Raises IllegalStateException after the end."""
+        found = self._served
+        if found is None:
+            if self._life.forked or self._is_ended:
+                raise self._life.refusal(f"the store of {self._manager.directories.shown}")
+            above = importlib.import_module("kafkalog._face.served_groups")  # heavy, and few stores need it
+            with self._lock:
+                found = self._served = self._served or above.ServedGroups(self, self._catalog)
+        return found
+
+    @property
+    def serves_groups(self) -> bool:
+        """Whether members of groups may be alive in this process, or beside it as clients."""
+        return self._served is not None
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups, for members and servers."""
+        return self.served.groups
+
+    @property
+    def share_coordinator(self) -> ShareCoordinator:
+        """The coordinator that keeps how far share groups have come."""
+        return self.served.share_coordinator
+
+    @property
+    def syncs_writes(self) -> bool:
+        """Whether a write is on the disk before its call returns."""
+        return self._syncs
+
+    @property
+    def shares(self) -> SharePartitionManager:
+        """The share partitions of clients and of this process's queues."""
+        return self.served.shares
+
+    def all_group_partitions(self) -> list[int]:
+        """Returns the numbers of the partitions of `__consumer_offsets` that exist."""
+        return self._catalog.numbers(GROUP_METADATA_TOPIC)
+
+    def use_transaction_settings(self, settings: TransactionSettings) -> None:
+        """Serves transactions with these settings from now on."""
+        self.transactions.settings = settings
+
+    def use_share_settings(self, settings: ShareSettings) -> None:
+        """Keeps the states of share groups with these settings from now on."""
+        with self._lock:
+            self.share_settings = settings
+            if self._served is not None:
+                self._served.share_coordinator.use(settings)
+
+    def use_partition_counts(self, counts: Mapping[str, int]) -> None:
+        """Gives internal topics that do not exist yet so many partitions; one that exists keeps its count."""
+        catalog = self._catalog
+        with self._lock:
+            catalog.new_counts.update(counts)
+            self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
+            self.transactions.use_partition_counts(
+                catalog.partition_count(TRANSACTION_STATE_TOPIC), self.offsets_partitions
+            )
+            if self._served is not None:
+                self._served.groups.partition_count = self.offsets_partitions
+                self._served.share_coordinator.partition_count = catalog.partition_count(SHARE_GROUP_STATE_TOPIC)
+
+    def use_group_settings(self, settings: GroupSettings, configs: GroupConfigs | None = None) -> None:
+        """Serves groups with these settings from now on. `configs`: the settings of single groups."""
+        with self._lock:
+            self._settings = settings
+            self.group_configs.source = configs
+            for each in self._offsets.values():
+                each.settings = settings
+
+    def share_state_log(self, number: int, create: bool) -> UnifiedStateLog | None:
+        """Returns the log of a partition of `__share_group_state`."""
+        return self._state_log(SHARE_GROUP_STATE_TOPIC, number, create=create)
 
     # --- background work -------------------------------------------------------------------------------
 
@@ -241,8 +365,11 @@ class Coordinators:
                 )  # fmt: skip
 
     def end(self) -> None:
-        """Aborts open transactions when the store closes, because nobody writes afterwards."""
+        """Aborts open transactions and answers members when the store closes, because nobody writes afterwards."""
         if not self._is_ended:
+            if self._served is not None:
+                self._quietly("closing groups", self._served.close)
+            self._timer_thread.close()
             if self.ends_left:
                 self._end_all()
             self._is_ended = True
@@ -347,3 +474,6 @@ class Coordinators:
         """Removes a deleted topic's offsets, so that no cursor points into the next topic of that name."""
         for each in self.all_offsets():
             each.delete_topic(topic, topic_id or ZERO_UUID)
+        has_shares = self._served is not None or bool(self._catalog.numbers(SHARE_GROUP_STATE_TOPIC))
+        if has_shares and topic_id is not None and not self._is_ended:
+            self._quietly(f"forgetting {topic} in share groups", partial(self.served.forget_topic, topic_id))

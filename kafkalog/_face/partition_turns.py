@@ -66,7 +66,7 @@ class PartitionTurns:
         self._changes = home.topic_changes
         self._topics = self._followed()
         self._ids = {each: home.info(each).topic_id for each in self._topics}  # a later topic of the name is not read
-        wanted = options.partitions
+        wanted = options.partitions if options.group is None else []
         if wanted is None:
             wanted = [TopicPartition(each, n) for each in self._topics for n in home.numbers(each)]
         for partition in options.start_offsets:
@@ -78,7 +78,7 @@ class PartitionTurns:
     def _followed(self) -> list[str]:
         """Returns the topics whose new partitions are read as well."""
         options = self._options
-        if options.partitions is not None:
+        if options.partitions is not None or options.group is not None:
             return []
         if options.topics is not None:
             return options.topics
@@ -173,6 +173,20 @@ class PartitionTurns:
             return source.log_start_offset
         return source.visible_end(self._options.isolation) if at is None else at
 
+    # --- the partitions of a member of a group ----------------------------------------------------------
+
+    def give(self, partition: TopicPartition) -> None:
+        """Reads a partition that the group has assigned. Errors as `Store.reader`."""
+        self._add(partition, is_new=False)
+
+    def take(self, partition: TopicPartition) -> None:
+        """Reads a partition no longer. No batch of it is in use."""
+        reader = self.readers.pop(partition, None)
+        if reader is not None:
+            if reader is self._current:
+                self._current = None
+            reader.let_go()
+
     def close(self) -> None:
         """Closes the files."""
         for reader in self.readers.values():
@@ -239,7 +253,7 @@ class PartitionTurns:
         self._current = None
         self._look_for_partitions()
         readers = list(self.readers.values())
-        if not readers and not self._topics:
+        if not readers and not self._topics and self._options.group is None:
             raise UnknownTopicOrPartitionException(
                 "nothing is left to read: all topics of this reader were deleted", hint="create another reader"
             )

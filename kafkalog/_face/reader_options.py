@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from kafkalog._face.selection import selection_of
 from kafkalog.engine.format import names, values
@@ -20,6 +20,49 @@ Offsets: TypeAlias = "Mapping[str, int] | Mapping[TopicPartition, int] | Mapping
 READ_AHEAD_BYTES = 64 << 20  # approximately, all partitions of a reader together
 CHUNK_BYTES_MIN = 64 << 10
 STARTS = ("earliest", "latest", "error")
+ASSIGNORS = ("uniform", "range")
+MAX_POLL_INTERVAL_MS = 300_000  # max.poll.interval.ms
+
+
+class GroupOptions(NamedTuple):
+    """Further arguments of `Store.reader`, for a reader that is a member of a group."""
+
+    assignor: str | None
+    max_poll_interval_ms: int
+    on_assign: Callable[[Any, list[TopicPartition]], object] | None
+    on_revoke: Callable[[Any, list[TopicPartition]], object] | None
+
+
+def group_options(
+    group: object, assignor: str | None, max_poll_interval_ms: int | None, on_assign: object, on_revoke: object
+) -> GroupOptions | None:
+    """Returns the checked arguments of a member; None for a reader that is none."""
+    given = {
+        "assignor": assignor,
+        "max_poll_interval_ms": max_poll_interval_ms,
+        "on_assign": on_assign,
+        "on_revoke": on_revoke,
+    }
+    if isinstance(group, str):
+        hint = "the first argument, the cursor, is Kafka's group.id"
+        raise IllegalArgumentException(f"group: found {values.shown(group)}, expected True or False", hint=hint)
+    if not values.flag(group, "group"):
+        for name, value in given.items():
+            if value is not None:
+                raise IllegalArgumentException(
+                    f"{name}: found {values.shown(value)}, but the reader is no member", hint="pass group=True"
+                )
+        return None
+    if assignor is not None and assignor not in ASSIGNORS:
+        raise IllegalArgumentException(
+            f"assignor: found {values.shown(assignor)}, expected one of {', '.join(ASSIGNORS)}"
+        )
+    for name in ("on_assign", "on_revoke"):
+        if given[name] is not None and not callable(given[name]):
+            raise IllegalArgumentException(f"{name}: found {values.shown(given[name])}, expected a function")
+    interval_ms = MAX_POLL_INTERVAL_MS if max_poll_interval_ms is None else max_poll_interval_ms
+    interval_ms = values.whole(interval_ms, "max_poll_interval_ms", low=1, expected="milliseconds")
+    return GroupOptions(assignor, interval_ms, given["on_assign"], given["on_revoke"])  # type: ignore[arg-type]
 
 
 class ReaderOptions:
@@ -38,6 +81,7 @@ class ReaderOptions:
         chunk_bytes: int | None,
         shared: bool,
         filters: Filters,
+        group: GroupOptions | None = None,
     ) -> None:
         if cursor is not None and not values.text(cursor, "cursor"):
             raise IllegalArgumentException("cursor: found an empty name", hint="None reads without a cursor")
@@ -56,7 +100,10 @@ class ReaderOptions:
         for what, given in (("topics", self.topics), ("partitions", self.partitions)):
             if given is not None and not given:
                 raise IllegalArgumentException(f"{what}: found none, expected at least one")
-        self.shared = values.flag(shared, "shared")
+        self.group = group
+        self.shared = values.flag(shared, "shared") or group is not None
+        if group is not None:
+            _check_group(self)
         self.start = start if isinstance(start, str) and is_word else "earliest"
         self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
         self.selection = selection
@@ -71,6 +118,15 @@ class ReaderOptions:
         if self.chunk_bytes is not None:
             return self.chunk_bytes
         return max(CHUNK_BYTES_MIN, min(most, READ_AHEAD_BYTES // max(partitions, 1)))
+
+
+def _check_group(options: ReaderOptions) -> None:
+    if options.cursor is None:
+        raise IllegalArgumentException("cursor: found None, expected the name of the group", hint="the first argument")
+    if options.topics is None:
+        raise IllegalArgumentException("topics: found None, expected the topics that the group reads")
+    if options.partitions is not None:
+        raise IllegalArgumentException("partitions: the group divides them", hint="pass topics=")
 
 
 def offsets_of(given: Offsets, what: str) -> dict[TopicPartition, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog import _shown
 from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
+from kafkalog.engine.coordinator.groups import CommittingMember
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
@@ -114,15 +115,25 @@ def start_of(
     return None
 
 
-def commit(home: Home, cursor: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Commits all of these offsets or none."""
+def commit(
+    home: Home,
+    cursor: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    member: CommittingMember = CommittingMember(),  # noqa: B008 (it does not change)
+) -> None:
+    """Commits all of these offsets or none. `member`: the member of a group that commits; a plain cursor is none.
+
+    Members that a broker has left behind are removed. Members that may be alive are not: UnknownMemberIdException.
+    """
     try:
         home.check_open()
         keeper = home.offsets(cursor, create=True)
         assert keeper is not None
         try:
-            keeper.commit(cursor, offsets)
+            keeper.commit(cursor, offsets, member=member)
         except UnknownMemberIdException:
+            if member.generation >= 0 or _has_live_members(home):
+                raise
             keeper.remove_members(cursor)
             keeper.commit(cursor, offsets)
         _flush(home, keeper)
@@ -139,14 +150,21 @@ def _flush(home: Home, keeper: GroupOffsets) -> None:
 
 
 def delete(home: Home, cursor: str) -> None:
-    """Deletes a cursor. GroupIdNotFoundException if it does not exist."""
+    """Deletes a cursor. GroupIdNotFoundException if it does not exist, GroupNotEmptyException if it is a group whose
+    members may be alive."""
     home.check_open()
     keeper = home.offsets(cursor, create=False)
     if keeper is None:
         raise GroupIdNotFoundException(f"cursor {cursor!r} does not exist")
-    keeper.remove_members(cursor)
+    if not _has_live_members(home):
+        keeper.remove_members(cursor)
     keeper.delete_group(cursor)
     _flush(home, keeper)
+
+
+def _has_live_members(home: Home) -> bool:
+    """Returns whether members of groups may be alive: readers of this store, or clients of its server."""
+    return not home.read_only and home.coordinators.serves_groups
 
 
 def cursors(home: Home) -> list[CursorInfo]:
@@ -154,7 +172,7 @@ def cursors(home: Home) -> list[CursorInfo]:
     home.check_open()
     found: dict[str, str] = {}
     for keeper in home.all_keepers():
-        for group in keeper.groups():
+        for group in keeper.list_groups():
             found.setdefault(group.group, group.state)
     offsets = {name: committed(home, name) for name in sorted(found)}  # before the ends: so no cursor is after its end
     ends: dict[TopicPartition, int | None] = {}

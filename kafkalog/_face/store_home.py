@@ -79,6 +79,7 @@ class StoreHome:
     read_only = False
     how_to_write = ""
     where = ""  # where it was opened, for a warning
+    server: object = None  # that serves it (`kafkalog.server.Server`), or None
     ends_left = True  # whether its start and its close end transactions that were left open
 
     # More than eight parameters: the arguments of `kafkalog.open`, all but two of them named.
@@ -103,6 +104,7 @@ class StoreHome:
         self.tier: StoreTier | None = None
         self._remote = remote
         self._compression = compression
+        self.metrics = metrics  # None if nobody asked for them
         self._partitions: dict[TopicPartition, StorePartition] = {}
         self._writer_guards: dict[TopicPartition, dict[int, threading.RLock]] = {}
         self.handles: weakref.WeakSet[StoreHome] = weakref.WeakSet()  # guarded by HANDLES_LOCK
@@ -363,10 +365,17 @@ class StoreHome:
         )
 
     def create_topic(
-        self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None,
+        topic_id: str | None,
+        *,
+        exist_ok: bool,
+        adds_retention: bool = True,
     ) -> TopicInfo:
-        """Creates a topic, as `Store.create_topic`."""
-        made = self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
+        """Creates a topic, as `Store.create_topic`. Without `adds_retention`, as `Catalog.create`."""
+        made = self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok, adds_retention=adds_retention)
         self.bells.ring()
         return made
 
@@ -376,18 +385,33 @@ class StoreHome:
         self.bells.ring()
         return found
 
-    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
-        """Changes a topic's settings, as `Store.alter_topic`."""
-        found = self.catalog.alter(name, config)
+    def alter_topic(self, name: str, config: Mapping[str, str | None], *, adds_retention: bool = True) -> TopicInfo:
+        """Changes a topic's settings, as `Store.alter_topic`. Without `adds_retention`, as `Catalog.alter`."""
+        found = self.catalog.alter(name, config, adds_retention=adds_retention)
         if self.tier is not None:
             self.tier.take(name, self._logs_of(name))
+        self._take_settings(name)
+        return found
+
+    def _take_settings(self, topic: str) -> None:
         with HANDLES_LOCK:
             handles = list(self.handles)
         for each in (self, *handles):
             for partition, appends in list(each._partitions.items()):
-                if partition.topic == name:
+                if partition.topic == topic:
                     appends.take_settings()
-        return found
+
+    def change_defaults(self, defaults: Mapping[str, object]) -> None:
+        """Changes settings of all topics that do not override them. Replaces the defaults of an earlier call."""
+        manager = self.manager
+        before = manager.current_default_config
+        after = LogConfig.from_props({**manager.settings.default_config.originals, **defaults})
+        if after == before:
+            return
+        manager.reconfigure_default_config(after)
+        for topic in self.catalog.names():
+            manager.update_topic_config(topic, self.catalog.must(topic).overrides)
+            self._take_settings(topic)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic, as `Store.delete_topic`."""

@@ -179,6 +179,17 @@ class TransactionalIds:
                 one.inside = None
                 self._drop_unused(one)
 
+    def hand_over(self, name: str) -> None:
+        """Gives an id to a client of the protocol, which is about to take it over: the store no longer ends its
+        transactions."""
+        one = self._ids.get(name)
+        if one is None:
+            return
+        refuse_reentry(one.lock, f"the transactional id {name!r}")
+        with one.lock:
+            one.kept, one.inside, one.is_ours = None, None, False
+            self._drop_unused(one)
+
     def check_outside(self) -> None:
         """Raises IllegalStateException in a signal handler or finalizer that interrupts a call of a transaction in this
         thread."""

@@ -488,7 +488,7 @@ def _end_by_coordinator(logs: _Logs, plan: Abort, clock: Clock) -> None:
         the_one,
         1,  # this partition has the id, whatever its number
         logs.markers(plan.gone),
-        new_producer_id,
+        lambda transactional_id, previous: new_producer_id(),
         clock,
         offsets_partition_count=1,
         # Write the version that the existing records have: an older cluster cannot read a newer one.

@@ -39,6 +39,7 @@ from kafkalog.errors import (
 from kafkalog.store import store_settings
 from kafkalog.toolbox.cursors import CursorLook, GroupCursors
 from kafkalog.toolbox.recovery import open_undamaged
+from kafkalog.toolbox.share_cursors import Place, change_share_groups
 
 __all__ = [
     "Aim",
@@ -294,10 +295,13 @@ def plan_offset_deletion(
 
 
 def _taken_away(found: GroupCursors, scope: Sequence[TopicPartition] | None) -> Iterator[Change]:
+    topics = {each.topic for each in scope or ()} if found.is_share else ()  # their states are deleted by topic
     for each in found.cursors:
-        if scope is None or each.partition in scope:
+        if scope is None or each.partition in scope or each.partition.topic in topics:
             old = None if each.committed is None else each.committed.offset
-            yield Change(found.listed.group, each.partition, old, None)
+            by_topic = scope is not None and each.partition not in scope
+            note = "share groups forget all partitions of a topic together" if by_topic else None
+            yield Change(found.listed.group, each.partition, old, None, note=note)
 
 
 def _checked(groups: Sequence[str]) -> list[str]:
@@ -420,7 +424,17 @@ def carry_out(
         1
     """
     by_keeper: dict[_Keeper, list[str]] = {}
+    shares = {
+        each: None if each in plan.deleted else {change.partition: change.new for change in plan.of_group(each)}
+        for each in plan.groups
+        if each in look.groups and look.groups[each].is_share
+    }
+    if shares:
+        place = Place(look.log_dirs, look.files, look.clock)
+        change_share_groups(place, shares, members_gone=members_gone, done=done)
     for group in plan.groups:
+        if group in shares:
+            continue
         by_keeper.setdefault(_keeper_of(look, group), []).append(group)
     for keeper, groups in by_keeper.items():
         with _opened(look, keeper, groups[0]) as offsets:
@@ -431,7 +445,7 @@ def carry_out(
 
 
 def _change(offsets: GroupOffsets, plan: ChangePlan, group: str, members_gone: bool) -> None:
-    if members_gone and any(each.group == group for each in offsets.groups()):
+    if members_gone and any(each.group == group for each in offsets.list_groups()):
         offsets.remove_members(group)
     changes = plan.of_group(group)
     if group in plan.deleted:

@@ -10,6 +10,7 @@ Each number is read once and kept, so everything that is shown together is from 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -21,13 +22,15 @@ from kafkalog.engine.coordinator.partition_logs import SourceStateLog
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.format.group_records import NO_TIMESTAMP, CommittedOffset
 from kafkalog.engine.format.java_text import ZERO_UUID
-from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.format.share_records import ShareGroupOffset, SharePartitionKey
 from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.host.topic_configs import stored_content
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.toolbox.share_cursors import States, share_cursors, states_in
 
 __all__ = ["Bounds", "Cursor", "CursorLook", "GroupCursors"]
 
@@ -47,7 +50,8 @@ class Cursor(NamedTuple):
     """How far a group is in a partition.
 
     `committed` is None if only open transactions have committed something; `pending` has their producer ids.  `start`
-    and `end` are the partition's; None if unknown.  `gone` says why the offset points to nothing."""
+    and `end` are the partition's; None if unknown.  `gone` says why the offset points to nothing.  `complete` is the
+    number of offsets from `committed` on that are done already; only a share group has such ones."""
 
     partition: TopicPartition
     committed: CommittedOffset | None
@@ -56,6 +60,7 @@ class Cursor(NamedTuple):
     gone: str | None
     age_ms: int | None
     start: int | None = None
+    complete: int = 0
 
     @property
     def deleted(self) -> int:
@@ -67,8 +72,10 @@ class Cursor(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets between the cursor and the partition's end; None if unknown."""
-        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+        """The number of offsets between the cursor and the partition's end that are not done; None if unknown."""
+        if self.committed is None or self.end is None:
+            return None
+        return self.end - self.committed.offset - self.complete
 
 
 class GroupLag(NamedTuple):
@@ -113,8 +120,13 @@ class GroupCursors(NamedTuple):
 
     @property
     def is_a_brokers(self) -> bool:
-        """Whether it is a share or streams group: its offsets are not a consumer's, and only a broker changes them."""
-        return self.listed.type in (GroupType.SHARE, GroupType.STREAMS)
+        """Whether it is a streams group, whose offsets only a broker changes."""
+        return self.listed.type is GroupType.STREAMS
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share group: its cursors are start offsets."""
+        return self.listed.type is GroupType.SHARE
 
 
 class CursorLook:
@@ -161,6 +173,8 @@ class CursorLook:
         self._isolation = isolation
         self._checkpoints: dict[str, CheckpointLines] = {}
         self._bounds: dict[TopicPartition, Bounds | None] = {}
+        self._states: dict[str, States] = {}  # share groups' states, by log directory
+        self._names: dict[str, str] | None = None  # topics' names, by id
         self.homes: dict[TopicPartition, str] = {}  # maps each partition to its directory
         for log_dir in self.log_dirs:
             for partition in list_partitions(log_dir, files=files):
@@ -211,18 +225,62 @@ class CursorLook:
             except KafkalogError as error:
                 self._tell(os.path.join(log_dir, str(partition)), error)
                 continue
-            for listed in offsets.groups():
+            for listed in offsets.list_groups():
                 found[listed.group] = self._group(offsets, listed, log_dir, partition.partition)
         return found
 
     def _group(self, offsets: GroupOffsets, listed: ListedGroup, log_dir: str, number: int) -> GroupCursors:
-        committed = offsets.fetch_all(listed.group)
-        pending = offsets.pending(listed.group)
-        cursors = [
-            self._cursor(each, committed.get(each), tuple(sorted(pending.get(each, ()))))
-            for each in sorted({*committed, *pending})
-        ]
-        return GroupCursors(listed, offsets.members(listed.group), log_dir, number, cursors)
+        if listed.type is GroupType.SHARE:
+            cursors = [
+                self._cursor(each.partition, each.start, ())._replace(complete=each.complete)
+                for each in sorted(share_cursors(offsets, listed.group, self._share_states(log_dir)))
+            ]
+        else:
+            committed = offsets.fetch_all(listed.group)
+            pending = offsets.pending(listed.group)
+            cursors = [
+                self._cursor(each, committed.get(each), tuple(sorted(pending.get(each, ()))))
+                for each in sorted({*committed, *pending})
+            ]
+        members = [self._named(each) for each in offsets.members(listed.group)]
+        return GroupCursors(listed, members, log_dir, number, cursors)
+
+    def _named(self, member: ListedMember) -> ListedMember:
+        """Returns a member with the names of its topics, as far as their ids are known."""
+        if not member.assignment:
+            return member
+        names = self._names = self._topic_names() if self._names is None else self._names
+        found = (TopicPartition(names.get(each.topic, each.topic), each.partition) for each in member.assignment)
+        return member._replace(assignment=tuple(sorted(found)))
+
+    def _topic_names(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for partition, log_dir in self.homes.items():
+            with contextlib.suppress(OSError, KafkalogError):  # reported when its cursors are read
+                topic_id = topic_id_of(os.path.join(log_dir, str(partition)), self.files)
+                if topic_id is not None:
+                    found[topic_id] = partition.topic
+        return found
+
+    def _share_states(self, log_dir: str) -> States:
+        """Returns the states of share groups: those of the log directories, or of a directory of cursors."""
+        found = self._states.get(log_dir)
+        if found is None:
+            homes = self.homes
+            if log_dir not in self.log_dirs:
+                homes = dict.fromkeys(list_partitions(log_dir, files=self.files), log_dir)
+            read: dict[SharePartitionKey, ShareGroupOffset] = {}
+            for partition, home in homes.items():
+                if partition.topic == SHARE_GROUP_STATE_TOPIC:
+                    try:
+                        with self._view(home, partition) as view:
+                            read.update(states_in(view, self.clock))
+                            self._check_end(view)
+                    except KafkalogError as error:
+                        self._tell(os.path.join(home, str(partition)), error)
+            found = read
+            self._states.update(dict.fromkeys(self.log_dirs if log_dir in self.log_dirs else [log_dir], found))
+        return found
 
     def _cursor(self, partition: TopicPartition, committed: CommittedOffset | None, pending: tuple[int, ...]) -> Cursor:
         age_ms = None

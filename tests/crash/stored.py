@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import kafkalog
-from kafkalog._face.catalog import new_topic_id
 from kafkalog._face.store_home import StoreHome
 from kafkalog.engine.files import Files
+from kafkalog.engine.format.java_text import new_uuid as new_topic_id
 from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.errors import KafkalogError

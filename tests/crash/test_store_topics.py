@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._face.catalog import new_topic_id
+from kafkalog.engine.format.java_text import new_uuid as new_topic_id
 from kafkalog.engine.host import topic_configs
 from kafkalog.errors import KafkaStorageException
 from tests.crash import harness

@@ -87,7 +87,7 @@ def look_around(store: LogStore, over: threading.Event, failures: list[BaseExcep
             store.coordinator.remove_expired()
             for number in range(2):
                 offsets = store.offsets(TopicPartition("__consumer_offsets", number))
-                offsets.groups()
+                offsets.list_groups()
                 offsets.expire()
                 offsets.lag(GROUP, {})
     except BaseException as error:
