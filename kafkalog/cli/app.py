@@ -63,6 +63,7 @@ COMMANDS = {
     "restore": "Check a backup, and restore it or some of its partitions as log directories.",
     "retain": "Delete old segments by the retention settings, or until enough disk space is free.",
     "salvage": "Copy all readable records of damaged partitions to a new directory.",
+    "serve": "Serve a store to clients of Apache Kafka: no JVM, one node.",
     "spark": "Run verify, recover, compact, export and import on a Spark cluster.",
     "tail": "Print the newest records of all topics, and new ones as they arrive.",
     "tier": "Work with a remote tier: list, verify, upload, restore, find orphans.",
@@ -135,6 +136,10 @@ EXAMPLES = {
         "kafkalog retain /var/kafka-logs/orders -X retention.ms=86400000 --yes",
     ),
     "salvage": ("kafkalog salvage /var/kafka-logs /mnt/rescued orders",),
+    "serve": (
+        "kafkalog serve shop",
+        "kafkalog serve shop --listen 127.0.0.1:0 -X num.partitions=3",
+    ),
     "spark": (
         "kafkalog spark verify /disk1/kafka-logs /disk2/kafka-logs",
         "kafkalog spark recover /disk1/kafka-logs",

@@ -154,6 +154,8 @@ def command(
     Name all log directories of the broker or store. Without one of the options that change offsets, the command changes
     nothing, takes no lock, and works while a broker is running.
 
+    The position of a share group is its start offset. Its lag leaves out records after it that are done.
+
     Each row shows the position, the log end, the lag, the age of the commit, the group's state and members, producers
     with a pending offset in an open transaction, and metadata. If a group has several cursors, a table with its total
     lag follows. If a topic was deleted, or deleted and created again, its offset has no log end, and a note says so. An
@@ -163,7 +165,8 @@ def command(
     there, and LOG_DIRS are only read.
 
     \b
-    Changes follow the options and rules of kafka-consumer-groups:
+    Changes follow the options and rules of kafka-consumer-groups, and of
+    kafka-share-groups for share groups:
       --reset-offsets   for --group or --all-groups, and --topic or --all-topics;
                         or with --from-file
       --delete-offsets  for one --group, and --topic
@@ -449,7 +452,11 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
                     f"{counted(each.deleted, 'offset')} can no longer be read"
                 )
         for member in group.members:
-            note(f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at {member.client_host}")
+            has = f": {', '.join(map(str, member.assignment))}" if member.assignment else ""
+            note(
+                f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at "
+                f"{member.client_host}{has}"
+            )
     if is_empty and (also := [topic for topic, _ in scopes if topic in look.groups]):
         note(f"no cursors into the topic {also[0]}; but a group has this name: --group {also[0]} lists its cursors")
     elif as_json:
@@ -517,7 +524,7 @@ def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
             "state": listed.state,
             "type": listed.type.value,
             "protocolType": listed.protocol_type,
-            "members": [fields(each) for each in group.members],
+            "members": [fields(each) | {"assignment": list(map(str, each.assignment))} for each in group.members],
             "logDir": group.log_dir,
             "offsetsPartition": group.number,
             "cursors": len(cursors),
@@ -538,6 +545,7 @@ def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
                 "logStartOffset": each.start,
                 "logEndOffset": each.end,
                 "lag": each.lag,
+                "complete": each.complete,
                 "commitTimestamp": None if committed is None else committed.commit_timestamp,
                 "commitTime": None if committed is None else time_words(committed.commit_timestamp),
                 "ageMs": each.age_ms,
