@@ -26,12 +26,12 @@ START_SECONDS_MAX = 90
 OF_CONTROLLERS = " kafka.server.ControllerApis "
 STOP_SECONDS_MAX = 60
 STARTED = "Kafka Server started"
-JAVA_FLAGS = (
-    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m", "-Xms128m"),
+LOG_FLAGS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.levelInBrackets=true",
 )
+JAVA_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m", "-Xms128m", *LOG_FLAGS)
 SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog._native.codec.batches import header_at
-from kafkalog.engine.coordinator.group_offsets import GroupOffsets, OffsetSettings
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.group_settings import GroupSettings
 from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.batch import MemoryRecords
@@ -80,7 +81,7 @@ def test_what_is_forgotten(tmp_path: Path) -> None:
             story.end("unused", story.begin("unused", "simple"), commit=False)
             wait_for("the id", lambda: described(wired, "unused") == wire.ERRORS["TransactionalIdNotFoundException"])
             if LONG:
-                wait_for("the offsets", lambda: not all_of(node.log_dir).groups())
+                wait_for("the offsets", lambda: not all_of(node.log_dir).list_groups())
         assert node.stop() == 143
     check_ids(node.log_dir)
     if LONG:
@@ -123,7 +124,7 @@ def check_offsets(logs: Path) -> None:
     assert leaving  # the consumer group member's tombstone comes first
     everything = Disk().log("__consumer_offsets-0")
     for batch in [*log.batches, *theirs]:
-        offsets = GroupOffsets(everything, ManualClock(header_at(batch).max_timestamp), OffsetSettings(RETENTION_MS))
+        offsets = GroupOffsets(everything, ManualClock(header_at(batch).max_timestamp), GroupSettings(RETENTION_MS))
         rows = rows_of(batch)
         expires = not header_at(batch).is_control and rows[0][1] is None and rows[0] not in leaving
         if expires:
@@ -133,4 +134,4 @@ def check_offsets(logs: Path) -> None:
             assert sorted(map(repr, ours)) == sorted(map(repr, rows))
             del everything.batches[count:]
         everything.batches.append(batch)
-    assert all_of(logs).groups() == []
+    assert all_of(logs).list_groups() == []

@@ -323,7 +323,7 @@ def test_groups_are_as_the_tool_shows_them(story: Told, opened: dict[str, Unifie
         (group.group, each.partition.topic, str(each.partition.partition)): [
             str(each.committed.offset), str(each.end), str(each.lag),
         ]
-        for group in offsets.groups()
+        for group in offsets.list_groups()
         for each in offsets.lag(group.group, ends)
     }  # fmt: skip
     del found["came later", TOPIC, "0"]
@@ -413,7 +413,7 @@ def test_states_are_as_the_tool_shows_them(story: Told, opened: dict[str, Unifie
     offsets = GroupOffsets(UnifiedStateLog(opened[OFFSETS], syncs=False), ManualClock(1))
     states = {"Empty", "Stable", "Assigning", "Reconciling"}
     shown = {line[0]: next(word for word in line if word in states) for line in story.states if line[0] != "Consumer"}
-    listed: dict[str, ListedGroup] = {each.group: each for each in offsets.groups()}
+    listed: dict[str, ListedGroup] = {each.group: each for each in offsets.list_groups()}
     del listed["came later"]
     assert {name: each.state for name, each in listed.items()} == shown
     assert {name for name, each in listed.items() if each.state == "Stable"} == {"classic-stays", "consumer-stays"}

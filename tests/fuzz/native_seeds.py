@@ -7,13 +7,17 @@ its check is reached.  Varints become long ones, lengths and counts become huge.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import struct
+from typing import Any
 
 from kafkalog._native.codec import batches, crc32c, records
-from kafkalog.engine.format import codecs
+from kafkalog.engine.format import codecs, requests
+from kafkalog.engine.format.message_tables import Type
+from kafkalog.engine.format.messages import Message
 
-TARGETS = 17
+TARGETS = 18
 EDGES_32 = (0, 1, 2, 13, 14, 17, 48, 49, 50, 61, 0x7F, 0xFFFF, 2**31 - 1, 2**31 - 12, 2**31 - 13, -1, -2, -12, -(2**31))
 EDGES_64 = (0, 1, -1, -2, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), 1_700_000_000_000)
 VARINTS = (
@@ -35,6 +39,7 @@ JSON_LINES = (
     b"\x00\x00\x00\x00\x07payload\n\x00\x00\x00\x00\x08\x02\x04payload\n\x00\x00\x00\x00\x07\x00\n\x00\x00\x00",
 )
 JSON_TARGET = 16
+MESSAGE_TARGET = 17
 
 Row = tuple[int, int, "bytes | None", "bytes | None", tuple[tuple[bytes, "bytes | None"], ...]]
 
@@ -97,6 +102,8 @@ def inputs() -> list[bytes]:
 
 def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
     """A new input: one of the pool, or an entry point's arguments before a damaged buffer."""
+    if rng.random() < 0.06:
+        return message_input(rng)
     if rng.random() < 0.15:
         return bytes(blind(rng, bytearray(rng.choice(pool))))
     data = bytearray(rng.choice(buffers()))
@@ -104,6 +111,53 @@ def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
         data = structured(rng, data) if rng.random() < 0.6 else blind(rng, data)
     target = JSON_TARGET if bytes(data[:1]) in (b"{", b"[") else rng.randrange(TARGETS)
     return bytes([target]) + arguments(rng, target, data) + bytes(data)
+
+
+@functools.cache
+def protocol_messages() -> tuple[Message, ...]:
+    """Every request, response and header."""
+    pairs = ((api.request, api.response) for api in requests.apis().values())
+    return (*requests.header_messages(), *itertools.chain.from_iterable(pairs))
+
+
+def message_input(rng: random.Random) -> bytes:
+    """A message of random values, whole or damaged, after its number and its version."""
+    which = rng.randrange(len(protocol_messages()))
+    message = protocol_messages()[which]
+    version = rng.randint(message.lowest, message.highest)
+    data = bytearray(message.encode(message_values(rng, message.type, version), version))
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        data = varint_change(rng, data) if rng.random() < 0.5 else blind(rng, data)
+    return bytes([MESSAGE_TARGET, which, version - message.lowest]) + bytes(data)
+
+
+def message_values(rng: random.Random, of: Type, version: int) -> dict[str, Any]:
+    """Random fields of a struct in a version; some are omitted."""
+    return {
+        field.name: _message_value(rng, field.type, field.nullable_in(version), version)
+        for field in of.fields
+        if field.in_version(version) and (rng.random() < 0.8 or field.type.kind == "records")
+    }
+
+
+def _message_value(rng: random.Random, of: Type, nullable: bool, version: int) -> Any:
+    if nullable and rng.random() < 0.3:
+        return None
+    if of.element is not None:
+        return [_message_value(rng, of.element, False, version) for _ in range(rng.choice((0, 0, 1, 1, 2, 3)))]
+    if of.kind == "struct":
+        return message_values(rng, of, version)
+    if of.kind in ("string", "string16"):
+        return rng.choice(("", "topic", "größe", "x" * 130))
+    if of.kind in ("bytes", "records"):
+        return rng.randbytes(rng.choice((0, 1, 9, 200)))
+    if of.kind == "uuid":
+        return rng.choice(("A" * 22, "AAECAwQFBgcICQoLDA0ODw", "_" * 21 + "w"))
+    if of.kind == "bool":
+        return rng.random() < 0.5
+    bits = {"int8": 8, "uint16": 16, "int16": 16, "int32": 32}.get(of.kind, 64)
+    found = rng.choice((0, 1, 5, (1 << bits - 1) - 1, rng.getrandbits(bits - 1)))
+    return found if of.kind == "uint16" else float(found) if of.kind == "float64" else rng.choice((found, ~found))
 
 
 def number(rng: random.Random, value: int | None = None) -> bytes:

@@ -32,6 +32,7 @@ from kafkalog._native.codec import encode as encoding
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap, implementations
 from kafkalog._native.state import fetch, producers, search
 from kafkalog.engine.format import codecs
+from kafkalog.engine.format.message_reader import MessageException
 from kafkalog.engine.format.records import record_error
 from tests.fuzz import native_seeds
 from tests.reference.search import offset_end, time_end
@@ -518,9 +519,29 @@ def json_and_wire(source: Input) -> None:
         json_columns.JsonSchema(JSON_SCHEMAS[0]).columns(data, data[: len(data) & ~3], bits)
 
 
+def message(source: Input) -> None:
+    """Bytes that are a message give values that are written, and read again, the same."""
+    messages = native_seeds.protocol_messages()
+    read = messages[source.byte() % len(messages)]
+    version = read.lowest + source.byte() % (read.highest - read.lowest + 1)
+    data = source.rest()
+    try:
+        values, end = read.decode(data, version)
+    except MessageException as error:
+        values, end = {}, -1 if error.position is None else error.position
+    assert 0 <= end <= len(data)
+    if not values:
+        return
+    written = read.encode(values, version)
+    assert b"".join(read.encode_parts(values, version)) == written
+    again, size = read.decode(exact(written), version)
+    assert size == len(written)
+    assert read.encode(again, version) == written
+
+
 TARGETS: Sequence[Callable[[Input], None]] = (
     scan, one_batch, decode, decode_table, walk, searches, checksums, encode, scan, decode, walk, decode_table, client,
-    compact, offset_map, compact, json_and_wire,
+    compact, offset_map, compact, json_and_wire, message,
 )  # fmt: skip
 
 

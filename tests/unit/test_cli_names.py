@@ -416,6 +416,7 @@ def test_an_option_has_one_help_text() -> None:
         ("cursors", "--topic"),
         ("cursors", "--committed"),
         ("report", "--deep"),
+        ("serve", "-X"),
         ("spark export", "--skip-damage"),
     }
     found: dict[str, set[str]] = {}

@@ -22,8 +22,8 @@ NEEDS = {
     "plot": "altair",
 }  # fmt: skip
 # Classes whose methods all have examples.  The example of another class may cover its methods.
-METHODS_OF = {"Store", "Topic", "Partition", "StoreReader", "Producer", "StoreTransaction", "Transaction", "Writer"}
-METHODS_OF |= {"Readable"}
+METHODS_OF = {"Store", "Topic", "Partition", "StoreReader", "Producer", "Queue", "StoreTransaction", "Transaction"}
+METHODS_OF |= {"Writer", "Readable"}
 
 
 def documents() -> Iterator[Documented]:

@@ -27,6 +27,10 @@ from kafkalog._native.state.blocks import Closing
 
 # Spark's and the command line's run in separate tests.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
+# Parts of the server, whose lines show how the next part uses them.
+ELSEWHERE += tuple(
+    f"kafkalog.server.{name}" for name in ("connection", "dispatcher", "hosted", "security.", "transport")
+)
 MODULES = [
     each.name for each in pkgutil.walk_packages(kafkalog.__path__, "kafkalog.") if not each.name.startswith(ELSEWHERE)
 ]
@@ -147,7 +151,36 @@ import kafkalog
 topic = kafkalog.open("data").create_topic("orders")
 """,
     "kafkalog.metrics": "import kafkalog, prometheus_client",
+    "kafkalog.queue": """
+import kafkalog
+send = print
+with kafkalog.open("data") as store:
+    store.create_topic("outbox").append(b"one")
+""",
     "kafkalog.reader": "import kafkalog",
+    "kafkalog.group_reader": """
+import kafkalog
+from functools import cache
+from types import SimpleNamespace
+store = kafkalog.open("data")
+store.create_topic("orders", partitions=4).append(b"one")
+run = cache(cache)  # the work runs once, in this thread
+threading = SimpleNamespace(Thread=lambda target: SimpleNamespace(start=run(target)))
+""",
+    "kafkalog.server": "import kafkalog",
+    "kafkalog.server.server": "import kafkalog",
+    "kafkalog.server.settings": "from kafkalog.server import ServerSettings",
+    "kafkalog.server.trial": """
+from kafkalog.server import TrialServer
+folder = "trial"
+""",
+    "kafkalog._face.producer_ids": """
+from kafkalog._face.producer_ids import ProducerIds
+from kafkalog.engine.files import OS_FILES
+import os
+os.mkdir("data")
+place, files, known_ids = lambda: ["data"], OS_FILES, lambda: iter(())
+""",
     "kafkalog._face.writer": """
 import kafkalog
 from types import SimpleNamespace

@@ -145,11 +145,17 @@ def test_a_full_disk_of_a_partition(tmp_path: Path, disk: FaultyFiles) -> None:
 # --- words of others, and numbers ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["group", "group_id", "groupId", "consumer_group"])
+@pytest.mark.parametrize("word", ["group_id", "groupId", "consumer_group"])
 def test_a_group_is_the_first_argument(tmp_path: Path, word: str) -> None:
     told = f"{word}'; the first argument, the cursor, is Kafka's group.id$"
     with kafkalog.open(tmp_path) as store, pytest.raises(TypeError, match=told):
         store.reader(topics=["t"], **{word: "x"})
+
+
+def test_a_group_is_no_name(tmp_path: Path) -> None:
+    told = "expected True or False .the first argument, the cursor, is Kafka's group.id.$"
+    with kafkalog.open(tmp_path) as store, pytest.raises(ValueError, match=told):
+        store.reader(topics=["t"], group="x")  # type: ignore[arg-type]
 
 
 def test_an_offset_behind_the_end_is_no_time(tmp_path: Path) -> None:

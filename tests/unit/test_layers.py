@@ -17,7 +17,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalog"
 # The classes that a user holds, and their parts: one layer without a cycle.
-FACE = ("_face", "store", "topic", "partition", "records", "reader", "producer", "transaction", "decoding")
+FACE = (
+    *("_face", "store", "topic", "partition", "records", "reader", "group_reader", "queue", "producer"),
+    *("transaction", "decoding"),
+)
 FLOORS = [  # lowest first; layers on one line are equal, and do not know each other
     ("_limits", "_renamed", "_shown"),
     ("errors",),
@@ -36,6 +39,7 @@ FLOORS = [  # lowest first; layers on one line are equal, and do not know each o
     ("remote",),
     FACE,
     ("toolbox",),
+    ("server",),
     ("spark",),
     ("report",),
     ("ui",),
@@ -185,6 +189,7 @@ def test_no_folder_has_a_circle_inside() -> None:
 # A module that a lower layer imports by its name at run time, because it is above: who, what, and for which call.
 REACHES_UP = {
     ("_face.plotting", "report.plots"),  # plot() of a partition, a topic and a store
+    ("_face.serving", "server.server"),  # serve() of a store
     ("engine.host.log_contexts", "engine.remote.known_copies"),  # a deletion without a known tier
 }
 

@@ -195,7 +195,7 @@ def test_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
     log.append_as_leader(
         records_batch([(struct.pack(">h", 77), None)], NOW_MS, NO_PRODUCER), 0, AppendOrigin.COORDINATOR
     )
-    assert store.offsets(place_of(store)).groups() == []
+    assert store.offsets(place_of(store)).list_groups() == []
     log.append_as_leader(good, 0, AppendOrigin.COORDINATOR)
     with pytest.raises(SchemaException, match=rf"{log.dir}: the record at offset 1 cannot be understood"):
         store.after_a_kill().offsets(place_of(store))

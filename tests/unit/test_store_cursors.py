@@ -198,7 +198,8 @@ def test_members_of_a_dead_broker_give_way(tmp_path: Path) -> None:
         assert offsets is not None
         member = GroupMember("m", None, "client", "/host", 1000, 1000, b"", b"")
         row = encode_group_metadata(GroupKey("billing"), GroupMetadata("consumer", 3, "range", "m", 5, (member,)))
-        offsets._append([row])
+        with offsets.entered():
+            offsets.write([row])
         assert offsets.describe("billing").state == "Stable"
         assert offsets.describe("billing").type is GroupType.CLASSIC
         reader = store.reader("billing", topics=["t"])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._face.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, Catalog, new_topic_id
+from kafkalog._face.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, Catalog
 from kafkalog._face.chunk_reader import ChunkReader
 from kafkalog._face.store_partition import StorePartition
 from kafkalog._native.codec.partitioner import STICKY_BYTES, StickyPartition, partition_for_key
@@ -27,6 +27,7 @@ from kafkalog.config import LogConfig
 from kafkalog.engine.files import Files, ManualClock, ThreadScheduler
 from kafkalog.engine.format.batch import NO_PRODUCER
 from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.java_text import new_uuid as new_topic_id
 from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host import log_dirs
