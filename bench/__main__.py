@@ -9,6 +9,7 @@ the machine that the results depend on (`bench.machine`).
 Other comparisons:
 
 - `python -m bench embedded [PART...]`: one partition and LMDB, SQLite and queues on it (`bench.embedded`).
+- `python -m bench queues [PART...]`: eight workers on a queue, and packages for that (`bench.queues`).
 - `python -m bench service`: a store and a local broker with confluent-kafka (`bench.service`).
 - `python -m bench remote [PART...]`: a remote tier and its storage client (`bench.remote`).
 - `python -m bench scale`: a store with more and more topics (`bench.store_scale`).
@@ -47,6 +48,7 @@ from bench import (
     manager,
     memory,
     ours,
+    queues,
     remote,
     service,
     store_scale,
@@ -170,6 +172,7 @@ def main() -> None:
         "remote": lambda: remote.main(results, options.names[1:]),
         "scale": lambda: store_scale.main(results),
         "embedded": lambda: embedded.main(results, options.names[1:], by_cpu=options.cpu),
+        "queues": lambda: queues.main(results, options.names[1:], by_cpu=options.cpu),
     }
     if options.names and options.names[0] in others:
         others[options.names[0]]()
