@@ -10,8 +10,10 @@ from typing import Any
 from kafkalog import config, errors
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import CleanerConfig, ConfigKey
+from kafkalog.engine.format.requests import apis
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManagerConfig
+from kafkalog.server.api import Apis
 from kafkalog.store import open_store
 
 UNITS = {"ms": [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")]}
@@ -109,9 +111,19 @@ def _errors(family: type) -> str:
     return table("error|when it comes, and what to do", rows)
 
 
+def _requests() -> str:
+    known = {each.key: each for each in apis().values()}
+    rows = [
+        [f"`{known[each['apiKey']].name}`", str(each["apiKey"]), f"{each['minVersion']} to {each['maxVersion']}"]
+        for each in Apis().api_versions()
+    ]
+    return table("request|key|versions", rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "topic-settings": lambda: _keys(config.TOPIC_KEYS.values()),
     "broker-settings": lambda: _keys(config.BROKER_KEYS.values()),
+    "requests": _requests,
     "open": lambda: _arguments(open_store, "argument"),
     "manager-settings": lambda: _arguments(ManagerSettings, "setting"),
     "cleaner-settings": lambda: _arguments(CleanerConfig, "setting"),
