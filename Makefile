@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help docs docs-serve man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-page bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help docs docs-serve man demo demo-serve demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-page bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -46,6 +46,9 @@ man: $(VENV)/.built  ## write the man pages of the commands to build/man
 
 demo: $(VENV)/.built  ## run the demo: show, verify, append to, crash and recover a partition of real Kafka, then read it with Spark
 	$(PY) -m tests.demo
+
+demo-serve: $(VENV)/.built  ## run the demo of the server: a Java console producer and a Python consumer talk through it
+	$(PY) -m tests.demo_serve
 
 demo-tiered: $(VENV)/.built  ## run the demo of tiered storage: a local S3 server, a read by Spark, a restore
 	$(PY) -m tests.demo_tiered
@@ -185,8 +188,9 @@ $(CONNECTOR)/.packages: pyproject.toml $(VENV)/.built
 	$(CONNECTOR)/bin/python -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e '.[cli]'
 	@touch $@
 
-spark-connector: $(CONNECTOR)/.packages  ## check that reads of a live broker's directories give the same rows as Spark's Kafka connector
-	$(CONNECTOR)/bin/python -m pytest tests/spark/test_connector.py tests/spark/test_stream_connector.py $(PYTEST_FLAGS)
+spark-connector: $(CONNECTOR)/.packages  ## check that reads of a live broker's directories give the same rows as Spark's Kafka connector, which works on the server as on a broker
+	$(CONNECTOR)/bin/python -m pytest tests/spark/test_connector.py tests/spark/test_stream_connector.py \
+		tests/spark/test_connector_server.py $(PYTEST_FLAGS)
 
 spark-versions: $(VENV)/.built  ## run Spark's tests on PySpark 4.0 and 4.2, or on one of them (SPARK=4.0), downloaded into build/
 	$(PY) -m tests.spark_versions $(SPARK)
