@@ -111,19 +111,24 @@ def test_as_a_table_of_times(steps: list[tuple[str, str, int]]) -> None:
 
 
 def test_the_thread_of_a_store() -> None:
+    name = "timers of this test"  # other tests' threads come and go
     timers = Timers(SYSTEM_CLOCK)
-    thread = TimerThread(timers)
-    before = threading.active_count()
+    thread = TimerThread(timers, name)
+
+    def running() -> int:
+        return sum(each.name == name for each in threading.enumerate())
+
+    assert running() == 0
     done = [threading.Event() for _ in range(3)]
     timers.schedule("far", 60_000, lambda: None)
-    assert threading.active_count() == before + 1
+    assert running() == 1
     for number, each in enumerate(done):
         timers.schedule(number, number, each.set)
     assert all(each.wait(10) for each in done)
     thread.close()
     thread.close()
     timers.schedule("after the end", 0, lambda: pytest.fail("a closed thread"))
-    assert threading.active_count() == before
+    assert running() == 0
 
 
 # --- of a partition -------------------------------------------------------------------------------------------------
