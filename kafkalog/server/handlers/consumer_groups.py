@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.server.error_answers import error_response
-from kafkalog.server.handlers.groups import answered, context_of, may_read_group
+from kafkalog.server.handlers.groups import answered, context_of, described, may_read_group
 from kafkalog.server.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -50,19 +50,8 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Values 
 def handle_consumer_group_describe(broker: Broker, request: Request) -> Values | None:
     if not _is_served(broker):
         return error_response(request, Errors.UNSUPPORTED_VERSION)
-    authorizer = broker.authorizer
-    refused, allowed = [], []
-    for name in request.body["groupIds"]:
-        if authorizer.authorize(request, AclOperation.DESCRIBE, ResourceType.GROUP, name):
-            allowed.append(name)
-        else:
-            refused.append({"groupId": name, "errorCode": int(Errors.GROUP_AUTHORIZATION_FAILED)})
-    found = broker.groups.consumer_group_describe(context_of(request), allowed)
-    if request.body["includeAuthorizedOperations"]:
-        for each in found:
-            if each["errorCode"] == Errors.NONE:
-                operations = authorizer.authorized_operations(request, ResourceType.GROUP, each["groupId"])
-                each["authorizedOperations"] = operations
+    names = request.body["groupIds"]
+    refused, found = described(broker, request, names, broker.groups.consumer_group_describe)
     topics = {topic for each in found for topic in _topics_of(each)}
     shown = _describable(broker, request, topics) if topics else ()
     groups = [each if all(topic in shown for topic in _topics_of(each)) else _hidden(each) for each in found]

@@ -8,7 +8,7 @@ Source: KafkaApis (4.4.0).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -123,20 +123,32 @@ def handle_list_groups(broker: Broker, request: Request) -> Values:
 
 
 def handle_describe_groups(broker: Broker, request: Request) -> Values:
+    refused, found = described(broker, request, request.body["groups"], broker.groups.describe_groups)
+    return {"throttleTimeMs": 0, "groups": refused + found}
+
+
+def described(
+    broker: Broker,
+    request: Request,
+    names: Iterable[str],
+    describe: Callable[[RequestContext, list[str]], list[Values]],
+) -> tuple[list[Values], list[Values]]:
+    """Returns the groups that the client may not see, as errors, and the others, as `describe` describes them."""
     authorizer = broker.authorizer
-    refused, allowed = [], []
-    for name in request.body["groups"]:
+    refused: list[Values] = []
+    allowed = []
+    for name in names:
         if authorizer.authorize(request, AclOperation.DESCRIBE, ResourceType.GROUP, name):
             allowed.append(name)
         else:
             refused.append({"groupId": name, "errorCode": int(Errors.GROUP_AUTHORIZATION_FAILED)})
-    found = broker.groups.describe_groups(context_of(request), allowed)
+    found = describe(context_of(request), allowed)
     if request.body["includeAuthorizedOperations"]:
         for each in found:
             if each["errorCode"] == Errors.NONE:
                 operations = authorizer.authorized_operations(request, ResourceType.GROUP, each["groupId"])
                 each["authorizedOperations"] = operations
-    return {"throttleTimeMs": 0, "groups": refused + found}
+    return refused, found
 
 
 def handle_delete_groups(broker: Broker, request: Request) -> Values:

@@ -12,7 +12,7 @@ from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.errors import InvalidRequestException, KafkalogError
 from kafkalog.server.error_answers import error_response
-from kafkalog.server.handlers.groups import answered, context_of, may_read_group
+from kafkalog.server.handlers.groups import answered, context_of, described, may_read_group
 from kafkalog.server.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -39,22 +39,10 @@ def handle_share_group_heartbeat(broker: Broker, request: Request) -> Values | N
 
 
 def handle_share_group_describe(broker: Broker, request: Request) -> Values:
-    authorizer = broker.authorizer
-    groups: list[Values] = []
-    allowed = []
-    for name in request.body["groupIds"]:
-        if authorizer.authorize(request, AclOperation.DESCRIBE, ResourceType.GROUP, name):
-            allowed.append(name)
-        else:
-            groups.append({"groupId": name, "errorCode": Errors.GROUP_AUTHORIZATION_FAILED})
-    found = broker.groups.share_group_describe(context_of(request), allowed)
-    if request.body["includeAuthorizedOperations"]:
-        for each in found:
-            if not each["errorCode"]:
-                operations = authorizer.authorized_operations(request, ResourceType.GROUP, each["groupId"])
-                each["authorizedOperations"] = operations
-    groups += found
-    if authorizer.is_on:
+    names = request.body["groupIds"]
+    refused, found = described(broker, request, names, broker.groups.share_group_describe)
+    groups = refused + found
+    if broker.authorizer.is_on:
         groups = _with_visible_topics(broker, request, groups)
     return {"throttleTimeMs": 0, "groups": groups}
 
