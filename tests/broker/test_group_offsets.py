@@ -124,7 +124,8 @@ class Story:
     def commit_in(self, name: str, holder: ProducerIdAndEpoch, group: str, offsets: dict[int, int]) -> None:
         self.ask(
             "TxnOffsetCommit", 4, transactionalId=name, groupId=group, producerId=holder.producer_id,
-            producerEpoch=holder.epoch, generationId=-1, memberId="", groupInstanceId=None, topics=commit_rows(offsets),
+            producerEpoch=holder.epoch, generationIdOrMemberEpoch=-1, memberId="", groupInstanceId=None,
+            topics=commit_rows(offsets),
         )  # fmt: skip
         self.ours.commit(group, values(offsets, self.topic_id), holder)
 
@@ -253,7 +254,7 @@ def who_may_commit(bootstrap: str) -> dict[str, list[int]]:
             said = {"groupId": group, "memberId": "", "groupInstanceId": None, "topics": commit_rows({0: 1})}
             plain = wired.ask("OffsetCommit", 9, said | {"generationIdOrMemberEpoch": -1})
             holder = story.begin("stranger", group)
-            said |= {"transactionalId": "stranger", "generationId": -1}
+            said |= {"transactionalId": "stranger", "generationIdOrMemberEpoch": -1}
             within = wired.ask(
                 "TxnOffsetCommit", 4, said | {"producerId": holder.producer_id, "producerEpoch": holder.epoch}
             )
