@@ -172,26 +172,23 @@ def topic_entries(broker: Broker, overrides: Configs, config: LogConfig | None =
 def group_entries(broker: Broker, group: str) -> list[Values]:
     """Returns the entries of a group."""
     given = broker.configs.of((ConfigType.GROUP, group))
-    found = []
-    for name, row in group_rows().items():
-        synonyms = [_synonym(name, given[name], ConfigSource.GROUP_CONFIG)] if name in given else []
-        default = [_synonym(name, row.default, ConfigSource.DEFAULT_CONFIG)]
-        synonyms += _chain(broker, row.of_broker) if row.of_broker else default
-        value = synonyms[0]["value"] if synonyms else row.default
-        found.append(_entry(name, value, row.type, synonyms, read_only=False, default=ConfigSource.DEFAULT_CONFIG))
-    return found
+    return _given_entries(broker, given, group_rows(), ConfigSource.GROUP_CONFIG)
 
 
 def client_metrics_entries(broker: Broker, name: str) -> list[Values]:
     """Returns the entries of a subscription of client metrics."""
     given = broker.configs.of((ConfigType.CLIENT_METRICS, name))
+    return _given_entries(broker, given, client_metrics_rows(), ConfigSource.CLIENT_METRICS_CONFIG)
+
+
+def _given_entries(broker: Broker, given: Configs, rows: Mapping[str, ConfigRow], source: ConfigSource) -> list[Values]:
     found = []
-    for key, row in client_metrics_rows().items():
-        synonyms = [_synonym(key, given[key], ConfigSource.CLIENT_METRICS_CONFIG)] if key in given else []
-        synonyms.append(_synonym(key, row.default, ConfigSource.DEFAULT_CONFIG))
-        found.append(
-            _entry(key, synonyms[0]["value"], row.type, synonyms, read_only=False, default=ConfigSource.DEFAULT_CONFIG)
-        )
+    for name, row in rows.items():
+        synonyms = [_synonym(name, given[name], source)] if name in given else []
+        default = [_synonym(name, row.default, ConfigSource.DEFAULT_CONFIG)]
+        synonyms += _chain(broker, row.of_broker) if row.of_broker else default
+        value = synonyms[0]["value"] if synonyms else row.default
+        found.append(_entry(name, value, row.type, synonyms, read_only=False, default=ConfigSource.DEFAULT_CONFIG))
     return found
 
 

@@ -10,6 +10,8 @@ The bytes are untrusted, and may change while they are read. Each length is chec
 elements needs n bytes, so a list takes at most eight times the bytes that promise it. Structs nest as deep as the table
 says, so the bytes cannot make the reader recurse further. A problem raises Refusal with a verdict, the field, and the
 position or the value; the caller has the words.
+
+The file is long because reading and writing walk the same rows of a Program, kind by kind.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
