@@ -1,4 +1,4 @@
-"""Raw requests to a server, one connection, and what comes back: an answer, the end of the connection, or nothing.
+"""Bare requests to a server, and what comes back: an answer, the end of the connection, or nothing.
 
     with Talk(server.bootstrap) as talk:
         answer = talk.ask("Metadata", 12, {"topics": None})
@@ -10,7 +10,6 @@ compared.  A connection that the server closed is opened again by the next reque
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +18,10 @@ from typing import Any, NamedTuple
 
 from kafkalog.engine.format.message_tables import Type
 from kafkalog.engine.format.messages import Values
-from kafkalog.engine.format.requests import Api, apis, header_messages
+from tests.wire.client import BY_NAME, CLIENT_ID, Client, decoded, frame
 
-BY_NAME: dict[str, Api] = {api.name: api for api in apis().values()}
 CLOSED, NOTHING = "closed", "nothing"
 TIMEOUT_SECONDS = 30.0
-CLIENT_ID = "wire"
 
 
 class Heard(NamedTuple):
@@ -36,13 +33,12 @@ class Heard(NamedTuple):
 
 
 class Talk:
-    """A client that knows only bytes."""
+    """A client that expects anything."""
 
     def __init__(self, bootstrap: str, *, client_id: str = CLIENT_ID) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self.host, self.port = host, int(port)
+        self.bootstrap = bootstrap
         self._client_id = client_id
-        self._socket: socket.socket | None = None
+        self._client: Client | None = None
         self._number = 0
         self.patience_seconds = TIMEOUT_SECONDS  # after which there is no answer
         self.heard: list[Heard] = []
@@ -56,23 +52,16 @@ class Talk:
         self.hang_up()
 
     def hang_up(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     # --- requests --------------------------------------------------------------------------------------
 
     def frame(self, name: str, version: int, body: bytes) -> bytes:
-        """A request's header and body, without the size."""
-        api = BY_NAME[name]
+        """A request with its size."""
         self._number += 1
-        header = {
-            "requestApiKey": api.key,
-            "requestApiVersion": version,
-            "correlationId": self._number,
-            "clientId": self._client_id,
-        }
-        return header_messages()[0].encode(header, api.request_header_version(version)) + body
+        return frame(name, version, body=body, correlation_id=self._number, client_id=self._client_id)
 
     def ask(self, name: str, version: int, values: Values) -> Values:
         """The answer's values; {} if there is none."""
@@ -103,26 +92,18 @@ class Talk:
         self.heard.append(Heard(name, version, outcome))
         return outcome
 
-    def outcome_of(self, frame: bytes, name: str, version: int) -> Values | str:
-        answer = self.send(struct.pack(">i", len(frame)) + frame)
-        return answer if isinstance(answer, str) else self.parsed(answer, name, version)
-
-    def parsed(self, answer: bytes, name: str, version: int) -> Values:
-        api = BY_NAME[name]
-        (number,) = struct.unpack_from(">i", answer)
+    def outcome_of(self, request: bytes, name: str, version: int) -> Values | str:
+        answer = self.send(request)
+        if isinstance(answer, str):
+            return answer
+        number, values = decoded(name, version, answer)
         assert number == self._number, (name, version, number, self._number)
-        at = 5 if api.response_header_version(version) else 4
-        if at == 5:
-            assert answer[4] == 0, answer[:5]
-        values, end = api.response.decode(answer, version, at=at)
-        assert end == len(answer), (name, version, end, len(answer))
         return values
 
     def tell(self, name: str, version: int, values: Values) -> None:
         """A request without an answer: the next one's answer must be the first thing that comes."""
-        body = self.frame(name, version, BY_NAME[name].request.encode(values, version))
-        probe = self.frame("ApiVersions", 0, b"")
-        answer = self.send(struct.pack(">i", len(body)) + body + struct.pack(">i", len(probe)) + probe)
+        request = self.frame(name, version, BY_NAME[name].request.encode(values, version))
+        answer = self.send(request + self.frame("ApiVersions", 0, b""))
         if isinstance(answer, bytes):
             answer = NOTHING if struct.unpack_from(">i", answer)[0] == self._number else "an answer"
         self.heard.append(Heard(name, version, answer))
@@ -130,32 +111,25 @@ class Talk:
     def send(self, data: bytes) -> bytes | str:
         """Sends bytes and takes one frame: its contents, "closed" or "nothing"."""
         try:
-            self.deliver(data)
-            size = struct.unpack(">i", self._take(4))[0]
-            return self._take(size)
+            return self.deliver(data).next_frame()
         except TimeoutError:
             self.hang_up()
             return NOTHING
-        except (ConnectionError, EOFError):
+        except ConnectionError:
             self.hang_up()
             return CLOSED
 
-    def deliver(self, data: bytes) -> None:
-        """Sends bytes, and waits for nothing."""
-        if self._socket is None:
-            self._socket = socket.create_connection((self.host, self.port), timeout=TIMEOUT_SECONDS)
-        self._socket.settimeout(self.patience_seconds)
-        self._socket.sendall(data)
+    def connected(self) -> Client:
+        """A new connection."""
+        return Client(self.bootstrap, timeout_s=TIMEOUT_SECONDS)
 
-    def _take(self, size: int) -> bytes:
-        assert self._socket is not None
-        found = bytearray()
-        while len(found) < size:
-            more = self._socket.recv(min(size - len(found), 1 << 20))
-            if not more:
-                raise EOFError
-            found += more
-        return bytes(found)
+    def deliver(self, data: bytes) -> Client:
+        """Sends bytes, and waits for nothing; the connection."""
+        if self._client is None:
+            self._client = self.connected()
+        self._client.sock.settimeout(self.patience_seconds)
+        self._client.sock.sendall(data)
+        return self._client
 
     def serves(self, name: str) -> bool:
         """Whether the server says that it knows an API."""
@@ -182,6 +156,6 @@ def _fitting(of: Type, value: Any, version: int) -> Any:
 @contextlib.contextmanager
 def another(talk: Talk, client_id: str) -> Iterator[Talk]:
     """A second connection to the same server; what it hears is heard by the first."""
-    with Talk(f"{talk.host}:{talk.port}", client_id=client_id) as second:
+    with Talk(talk.bootstrap, client_id=client_id) as second:
         second.heard = talk.heard
         yield second
