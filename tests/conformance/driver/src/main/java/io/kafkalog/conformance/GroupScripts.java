@@ -8,22 +8,18 @@ import com.google.re2j.PatternSyntaxException;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.HexFormat;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.AbstractConfig;
@@ -66,14 +62,9 @@ import org.apache.kafka.common.message.TxnOffsetCommitResponseDataJsonConverter;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.requests.TransactionResult;
-import org.apache.kafka.common.security.auth.KafkaPrincipal;
-import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorExecutor;
-import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataDelta;
-import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorResult;
-import org.apache.kafka.coordinator.common.runtime.CoordinatorTimer;
 import org.apache.kafka.coordinator.group.GroupConfigManager;
 import org.apache.kafka.coordinator.group.GroupCoordinatorConfig;
 import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
@@ -90,7 +81,6 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
 import org.apache.kafka.coordinator.group.modern.SubscribedTopicDescriberImpl;
 import org.apache.kafka.coordinator.group.modern.TopicIds;
 import org.apache.kafka.coordinator.group.modern.share.ShareGroupConfig;
-import org.apache.kafka.server.authorizer.AuthorizableRequestContext;
 import org.apache.kafka.timeline.SnapshotRegistry;
 
 /**
@@ -115,9 +105,8 @@ public final class GroupScripts {
     private static final HexFormat HEX = HexFormat.of();
     private final ScriptTime time = new ScriptTime();
     private final GroupCoordinatorRecordSerde serde = new GroupCoordinatorRecordSerde();
-    private long now = 1_700_000_000_000L;
-    private Image image = new Image(Map.of(), 0);
-    private Timers timers;
+    private ScriptTopics image = ScriptTopics.NONE;
+    private ScriptTimer timers;
     private Executor executor;
     private GroupCoordinatorShard shard;
     private long offset;
@@ -130,7 +119,7 @@ public final class GroupScripts {
     private final List<Logged> log = new ArrayList<>();
 
     private GroupScripts() {
-        time.set(now);
+        time.set(1_700_000_000_000L);
     }
 
     public static void main(String[] args) throws Exception {
@@ -153,16 +142,16 @@ public final class GroupScripts {
             case "topics" -> topics(asked);
             case "ids" -> {
                 ObjectNode ids = found.putObject("ids");
-                shard.describeGroups(new Context((short) 5, "", InetAddress.getLoopbackAddress()), List.of(asked.get("group").asText()), Long.MAX_VALUE)
+                shard.describeGroups(new ScriptClient("", 5), List.of(asked.get("group").asText()), Long.MAX_VALUE)
                     .forEach(group -> group.members().stream().filter(member -> member.groupInstanceId() != null)
                         .forEach(member -> ids.put(member.groupInstanceId(), member.memberId())));
             }
             case "joining" -> {
                 ArrayNode ids = found.putArray("ids");
-                shard.describeGroups(new Context((short) 5, "", InetAddress.getLoopbackAddress()), List.of(asked.get("group").asText()), Long.MAX_VALUE)
+                shard.describeGroups(new ScriptClient("", 5), List.of(asked.get("group").asText()), Long.MAX_VALUE)
                     .forEach(group -> group.members().forEach(member -> ids.add(member.memberId())));
             }
-            case "now" -> found.put("now", now);
+            case "now" -> found.put("now", time.milliseconds());
             case "advance" -> advance(asked.get("ms").asLong());
             case "request" -> request(asked, found);
             case "describe" -> found.set("response", ConsumerGroupDescribeResponseDataJsonConverter.write(
@@ -212,7 +201,7 @@ public final class GroupScripts {
         });
         ShareGroupConfig share = new ShareGroupConfig(new AbstractConfig(both, Map.of(), false));
         registry = new SnapshotRegistry(new org.apache.kafka.common.utils.internals.LogContext());
-        timers = new Timers();
+        timers = new ScriptTimer(time);
         executor = new Executor();
         offset = 0;
         shard = new GroupCoordinatorShard.Builder(groupConfig, new GroupConfigManager(groupConfig, share))
@@ -227,22 +216,26 @@ public final class GroupScripts {
     }
 
     private void topics(JsonNode asked) {
-        Map<String, Topic> topics = new LinkedHashMap<>();
-        JsonNode given = asked.get("topics");
-        given.fieldNames().forEachRemaining(name -> topics.put(name, new Topic(
-            name, Uuid.fromString(given.get(name).get(0).asText()), given.get(name).get(1).asInt())));
-        Image old = image;
-        image = new Image(topics, asked.get("version").asLong());
+        ScriptTopics old = image;
+        image = ScriptTopics.of(asked.get("topics"), asked.get("version").asLong());
         if (shard != null) {
-            shard.onMetadataUpdate(new Delta(old, image), image);
+            shard.onMetadataUpdate(image.since(old), image);
         }
     }
 
     private void advance(long ms) {
-        now += ms;
-        time.set(now);
+        time.advance(ms);
         executor.run();
-        timers.run();
+        for (var due = timers.next(); due.isPresent(); due = timers.next()) {
+            snapshot();
+            try {
+                run(due.get().generateRecords());
+            } catch (RuntimeException error) {
+                if (failure != null) {
+                    throw error; // not the one that was asked for
+                }
+            }
+        }
     }
 
     private <T> T run(CoordinatorResult<T, CoordinatorRecord> result) {
@@ -296,7 +289,7 @@ public final class GroupScripts {
     private void request(JsonNode asked, ObjectNode found) throws Exception {
         short version = (short) asked.get("version").asInt();
         JsonNode body = asked.get("body");
-        Context context = new Context(version, asked.get("client").asText(), InetAddress.getByName("127.0.0.1"));
+        ScriptClient context = new ScriptClient(asked.get("client").asText(), version);
         int id = asked.get("id").asInt();
         snapshot();
         try {
@@ -433,158 +426,6 @@ public final class GroupScripts {
     }
 
     // --- what surrounds a coordinator ----------------------------------------------------------------------------
-
-    private record Topic(String name, Uuid id, int partitionCount) implements CoordinatorMetadataImage.TopicMetadata {
-        @Override
-        public List<String> partitionRacks(int partition) {
-            return new ArrayList<>();
-        }
-    }
-
-    private record Image(Map<String, Topic> topics, long version) implements CoordinatorMetadataImage {
-        @Override
-        public Set<Uuid> topicIds() {
-            Set<Uuid> found = new HashSet<>();
-            topics.values().forEach(each -> found.add(each.id()));
-            return found;
-        }
-
-        @Override
-        public Set<String> topicNames() {
-            return topics.keySet();
-        }
-
-        @Override
-        public Optional<TopicMetadata> topicMetadata(String name) {
-            return Optional.ofNullable(topics.get(name));
-        }
-
-        @Override
-        public Optional<TopicMetadata> topicMetadata(Uuid id) {
-            return topics.values().stream().filter(each -> each.id().equals(id)).map(each -> (TopicMetadata) each).findFirst();
-        }
-
-        @Override
-        public CoordinatorMetadataDelta emptyDelta() {
-            return new Delta(this, this);
-        }
-
-        @Override
-        public boolean isEmpty() {
-            return topics.isEmpty();
-        }
-    }
-
-    private record Delta(Image old, Image newer) implements CoordinatorMetadataDelta {
-        @Override
-        public Collection<Uuid> createdTopicIds() {
-            Set<Uuid> found = newer.topicIds();
-            found.removeAll(old.topicIds());
-            return found;
-        }
-
-        @Override
-        public Collection<Uuid> changedTopicIds() {
-            Set<Uuid> found = new HashSet<>();
-            newer.topics.values().stream().filter(each -> !each.equals(old.topics.get(each.name()))).forEach(each -> found.add(each.id()));
-            return found;
-        }
-
-        @Override
-        public Set<Uuid> deletedTopicIds() {
-            Set<Uuid> found = old.topicIds();
-            found.removeAll(newer.topicIds());
-            return found;
-        }
-
-        @Override
-        public CoordinatorMetadataImage image() {
-            return old;
-        }
-    }
-
-    private record Context(int requestVersion, String clientId, InetAddress clientAddress) implements AuthorizableRequestContext {
-        @Override
-        public String listenerName() {
-            return "PLAINTEXT";
-        }
-
-        @Override
-        public SecurityProtocol securityProtocol() {
-            return SecurityProtocol.PLAINTEXT;
-        }
-
-        @Override
-        public KafkaPrincipal principal() {
-            return KafkaPrincipal.ANONYMOUS;
-        }
-
-        @Override
-        public int requestType() {
-            return 0;
-        }
-
-        @Override
-        public int correlationId() {
-            return 0;
-        }
-    }
-
-    private record Due(long at, long number, CoordinatorTimer.TimeoutOperation<CoordinatorRecord> operation) {
-    }
-
-    private final class Timers implements CoordinatorTimer<CoordinatorRecord> {
-        private final Map<String, Due> due = new HashMap<>();
-        private long count;
-
-        @Override
-        public void schedule(String key, long delay, TimeUnit unit, boolean retry, TimeoutOperation<CoordinatorRecord> operation) {
-            due.put(key, new Due(now + unit.toMillis(delay), count++, operation));
-        }
-
-        @Override
-        public void schedule(String key, long delay, TimeUnit unit, boolean retry, long backoff, TimeoutOperation<CoordinatorRecord> operation) {
-            schedule(key, delay, unit, retry, operation);
-        }
-
-        @Override
-        public void scheduleIfAbsent(String key, long delay, TimeUnit unit, boolean retry, TimeoutOperation<CoordinatorRecord> operation) {
-            if (!due.containsKey(key)) {
-                schedule(key, delay, unit, retry, operation);
-            }
-        }
-
-        @Override
-        public void cancel(String key) {
-            due.remove(key);
-        }
-
-        @Override
-        public boolean isScheduled(String key) {
-            return due.containsKey(key);
-        }
-
-        void run() {
-            while (true) {
-                Optional<Map.Entry<String, Due>> first = due.entrySet().stream().filter(each -> each.getValue().at <= now)
-                    .min((one, other) -> one.getValue().at != other.getValue().at
-                        ? Long.compare(one.getValue().at, other.getValue().at)
-                        : Long.compare(one.getValue().number, other.getValue().number));
-                if (first.isEmpty()) {
-                    return;
-                }
-                due.remove(first.get().getKey());
-                snapshot();
-                try {
-                    GroupScripts.this.run(first.get().getValue().operation.generateRecords());
-                } catch (RuntimeException error) {
-                    if (failure != null) {
-                        throw error; // not the one that was asked for
-                    }
-                }
-            }
-        }
-    }
 
     private final class Executor implements CoordinatorExecutor<CoordinatorRecord> {
         private final Deque<Runnable> tasks = new ArrayDeque<>();

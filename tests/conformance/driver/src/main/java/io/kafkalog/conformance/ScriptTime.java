@@ -3,11 +3,15 @@ package io.kafkalog.conformance;
 import org.apache.kafka.common.utils.Time;
 
 /** A clock that only the script moves. */
-final class ScriptTime implements Time {
+public final class ScriptTime implements Time {
     private volatile long nowMs;
 
-    void set(long ms) {
+    public void set(long ms) {
         nowMs = ms;
+    }
+
+    public void advance(long ms) {
+        nowMs += ms;
     }
 
     @Override

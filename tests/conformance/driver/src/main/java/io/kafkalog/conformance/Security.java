@@ -45,7 +45,6 @@ import org.apache.kafka.common.resource.ResourcePatternFilter;
 import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.common.security.JaasContext;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
-import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallback;
 import org.apache.kafka.common.security.oauthbearer.internals.OAuthBearerClientInitialResponse;
 import org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler;
@@ -149,48 +148,7 @@ public final class Security {
     }
 
     private static AuthorizableRequestContext context(String name, String host) throws Exception {
-        InetAddress address = InetAddress.getByName(host);
-        return new AuthorizableRequestContext() {
-            @Override
-            public String listenerName() {
-                return "PLAINTEXT";
-            }
-
-            @Override
-            public SecurityProtocol securityProtocol() {
-                return SecurityProtocol.PLAINTEXT;
-            }
-
-            @Override
-            public KafkaPrincipal principal() {
-                return new KafkaPrincipal("User", name);
-            }
-
-            @Override
-            public InetAddress clientAddress() {
-                return address;
-            }
-
-            @Override
-            public int requestType() {
-                return 3;
-            }
-
-            @Override
-            public int requestVersion() {
-                return 12;
-            }
-
-            @Override
-            public String clientId() {
-                return "client";
-            }
-
-            @Override
-            public int correlationId() {
-                return 1;
-            }
-        };
+        return new ScriptClient(new KafkaPrincipal("User", name), "client", InetAddress.getByName(host), 12);
     }
 
     private static Object cidr(JsonNode question) {

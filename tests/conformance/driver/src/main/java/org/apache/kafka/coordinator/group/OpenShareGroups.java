@@ -4,26 +4,23 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.kafkalog.conformance.ScriptClient;
+import io.kafkalog.conformance.ScriptTime;
+import io.kafkalog.conformance.ScriptTimer;
+import io.kafkalog.conformance.ScriptTopics;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.lang.reflect.Proxy;
-import java.net.InetAddress;
-import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.HexFormat;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.TreeMap;
-import java.util.concurrent.TimeUnit;
-import java.util.function.Supplier;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.message.AlterShareGroupOffsetsRequestData;
@@ -31,13 +28,9 @@ import org.apache.kafka.common.message.DeleteShareGroupOffsetsRequestData;
 import org.apache.kafka.common.message.ShareGroupHeartbeatRequestData;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.protocol.Errors;
-import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.common.utils.internals.LogContext;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorExecutor;
-import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataDelta;
-import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
-import org.apache.kafka.coordinator.common.runtime.CoordinatorTimer;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 import org.apache.kafka.coordinator.group.assignor.SimpleAssignor;
 import org.apache.kafka.coordinator.group.metrics.GroupCoordinatorMetrics;
@@ -47,7 +40,6 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
 import org.apache.kafka.coordinator.group.modern.SubscribedTopicDescriberImpl;
 import org.apache.kafka.coordinator.group.modern.TopicIds;
 import org.apache.kafka.coordinator.group.modern.share.ShareGroupConfig;
-import org.apache.kafka.server.authorizer.AuthorizableRequestContext;
 import org.apache.kafka.server.share.persister.DeleteShareGroupStateParameters;
 import org.apache.kafka.server.share.persister.InitializeShareGroupStateParameters;
 import org.apache.kafka.timeline.SnapshotRegistry;
@@ -60,9 +52,9 @@ public final class OpenShareGroups {
     private static final ObjectMapper MAPPER = new ObjectMapper();
     private static final HexFormat HEX = HexFormat.of();
     private final GroupCoordinatorRecordSerde serde = new GroupCoordinatorRecordSerde();
-    private final Clock clock = new Clock();
-    private final Timer timer = new Timer();
-    private Topics topics = new Topics(0);
+    private final ScriptTime clock = new ScriptTime();
+    private ScriptTimer timer;
+    private ScriptTopics topics = ScriptTopics.NONE;
     private GroupMetadataManager manager;
     private GroupCoordinatorShard shard;
     private ArrayNode records;
@@ -165,9 +157,9 @@ public final class OpenShareGroups {
         GroupCoordinatorMetrics metrics = new GroupCoordinatorMetrics(
             new com.yammer.metrics.core.MetricsRegistry(), new Metrics());
         var metricsShard = metrics.newMetricsShard(registry, new TopicPartition("__consumer_offsets", 0));
-        clock.nowMs = op.get("ms").asLong();
-        timer.byKey.clear();
-        topics = new Topics(0);
+        clock.set(op.get("ms").asLong());
+        timer = new ScriptTimer(clock);
+        topics = ScriptTopics.NONE;
         manager = new GroupMetadataManager.Builder()
             .withLogContext(context).withSnapshotRegistry(registry).withTime(clock).withTimer(timer)
             .withExecutor(proxy(CoordinatorExecutor.class, Map.of())).withConfig(config)
@@ -178,8 +170,10 @@ public final class OpenShareGroups {
     }
 
     private void advance(long ms) {
-        clock.nowMs += ms;
-        timer.due().forEach(each -> replay(each.generateRecords().records()));
+        clock.advance(ms);
+        for (var due = timer.next(); due.isPresent(); due = timer.next()) {
+            replay(due.get().generateRecords().records());
+        }
     }
 
     private static String group(JsonNode op) {
@@ -197,20 +191,11 @@ public final class OpenShareGroups {
             .setGroupId(group(op)).setMemberId(op.get("member").asText()).setMemberEpoch(op.get("epoch").asInt())
             .setRackId(op.get("rack").isNull() ? null : op.get("rack").asText())
             .setSubscribedTopicNames(op.get("topics").isNull() ? null : names(op.get("topics")));
-        AuthorizableRequestContext client = proxy(AuthorizableRequestContext.class,
-            Map.of("clientId", "client", "clientAddress", loopback()));
+        ScriptClient client = new ScriptClient("client", 1);
         var result = manager.shareGroupHeartbeat(client, request);
         replay(result.records());
         out.put("answer", result.response().getKey().toString());
         result.response().getValue().ifPresent(each -> out.set("initialize", initialize(each)));
-    }
-
-    private static InetAddress loopback() {
-        try {
-            return InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
-        } catch (UnknownHostException error) {
-            throw new IllegalStateException(error);
-        }
     }
 
     private static ArrayNode initialize(InitializeShareGroupStateParameters parameters) {
@@ -295,17 +280,10 @@ public final class OpenShareGroups {
     }
 
     private void setTopics(JsonNode node) {
-        Topics before = topics;
-        topics = new Topics(before.version + 1);
-        node.fields().forEachRemaining(entry -> topics.add(new Topic(
-            entry.getKey(), Uuid.fromString(entry.getValue().get(0).asText()), entry.getValue().get(1).asInt())));
-        Set<Uuid> gone = new HashSet<>(before.byId.keySet());
-        gone.removeAll(topics.byId.keySet());
-        Set<Uuid> there = Set.copyOf(topics.byId.keySet());
+        ScriptTopics before = topics;
+        topics = ScriptTopics.of(node, before.version() + 1);
         if (manager != null) {
-            manager.onMetadataUpdate(proxy(CoordinatorMetadataDelta.class, Map.of(
-                "createdTopicIds", Set.of(), "changedTopicIds", there, "deletedTopicIds", gone, "image", before
-            )), topics);
+            manager.onMetadataUpdate(topics.since(before), topics);
         }
     }
 
@@ -315,135 +293,5 @@ public final class OpenShareGroups {
     private static <T> T proxy(Class<T> type, Map<String, Object> values) {
         return type.cast(Proxy.newProxyInstance(OpenShareGroups.class.getClassLoader(), new Class<?>[] {type},
             (self, method, arguments) -> values.get(method.getName())));
-    }
-
-    private static final class Clock implements Time {
-        private long nowMs;
-
-        @Override
-        public long milliseconds() {
-            return nowMs;
-        }
-
-        @Override
-        public long nanoseconds() {
-            return nowMs * 1_000_000;
-        }
-
-        @Override
-        public void sleep(long ms) {
-            nowMs += ms;
-        }
-
-        @Override
-        public void waitObject(Object object, Supplier<Boolean> condition, long deadlineMs) {
-            throw new UnsupportedOperationException();
-        }
-    }
-
-    private record Due(long ms, CoordinatorTimer.TimeoutOperation<CoordinatorRecord> operation) {
-    }
-
-    private final class Timer implements CoordinatorTimer<CoordinatorRecord> {
-        private final Map<String, Due> byKey = new LinkedHashMap<>();
-
-        private List<TimeoutOperation<CoordinatorRecord>> due() {
-            Map<Long, List<TimeoutOperation<CoordinatorRecord>>> found = new TreeMap<>();
-            byKey.values().removeIf(each -> {
-                if (each.ms <= clock.nowMs) {
-                    found.computeIfAbsent(each.ms, k -> new ArrayList<>()).add(each.operation);
-                }
-                return each.ms <= clock.nowMs;
-            });
-            return found.values().stream().flatMap(Collection::stream).toList();
-        }
-
-        @Override
-        public void schedule(String key, long delay, TimeUnit unit, boolean retry,
-                             TimeoutOperation<CoordinatorRecord> operation) {
-            byKey.remove(key);
-            byKey.put(key, new Due(clock.nowMs + unit.toMillis(delay), operation));
-        }
-
-        @Override
-        public void schedule(String key, long delay, TimeUnit unit, boolean retry, long retryBackoff,
-                             TimeoutOperation<CoordinatorRecord> operation) {
-            schedule(key, delay, unit, retry, operation);
-        }
-
-        @Override
-        public void scheduleIfAbsent(String key, long delay, TimeUnit unit, boolean retry,
-                                     TimeoutOperation<CoordinatorRecord> operation) {
-            if (!byKey.containsKey(key)) {
-                schedule(key, delay, unit, retry, operation);
-            }
-        }
-
-        @Override
-        public void cancel(String key) {
-            byKey.remove(key);
-        }
-
-        @Override
-        public boolean isScheduled(String key) {
-            return byKey.containsKey(key);
-        }
-    }
-
-    private record Topic(String name, Uuid id, int partitionCount) implements CoordinatorMetadataImage.TopicMetadata {
-        @Override
-        public List<String> partitionRacks(int partition) {
-            return new ArrayList<>();
-        }
-    }
-
-    private static final class Topics implements CoordinatorMetadataImage {
-        private final Map<String, Topic> byName = new LinkedHashMap<>();
-        private final Map<Uuid, Topic> byId = new LinkedHashMap<>();
-        private final long version;
-
-        private Topics(long version) {
-            this.version = version;
-        }
-
-        private void add(Topic topic) {
-            byName.put(topic.name, topic);
-            byId.put(topic.id, topic);
-        }
-
-        @Override
-        public Set<Uuid> topicIds() {
-            return byId.keySet();
-        }
-
-        @Override
-        public Set<String> topicNames() {
-            return byName.keySet();
-        }
-
-        @Override
-        public Optional<TopicMetadata> topicMetadata(String name) {
-            return Optional.ofNullable(byName.get(name));
-        }
-
-        @Override
-        public Optional<TopicMetadata> topicMetadata(Uuid id) {
-            return Optional.ofNullable(byId.get(id));
-        }
-
-        @Override
-        public CoordinatorMetadataDelta emptyDelta() {
-            return CoordinatorMetadataDelta.EMPTY;
-        }
-
-        @Override
-        public long version() {
-            return version;
-        }
-
-        @Override
-        public boolean isEmpty() {
-            return byName.isEmpty();
-        }
     }
 }

@@ -4,19 +4,18 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.kafkalog.conformance.ScriptTime;
+import io.kafkalog.conformance.ScriptTopics;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
-import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Set;
-import java.util.function.Supplier;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.AbstractConfig;
@@ -25,7 +24,6 @@ import org.apache.kafka.common.message.InitializeShareGroupStateRequestData;
 import org.apache.kafka.common.message.ReadShareGroupStateRequestData;
 import org.apache.kafka.common.message.ReadShareGroupStateSummaryRequestData;
 import org.apache.kafka.common.message.WriteShareGroupStateRequestData;
-import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.common.utils.internals.LogContext;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
@@ -43,7 +41,7 @@ public final class OpenShareCoordinator {
     private static final ObjectMapper MAPPER = new ObjectMapper();
     private static final HexFormat HEX = HexFormat.of();
     private final ShareCoordinatorRecordSerde serde = new ShareCoordinatorRecordSerde();
-    private final Clock clock = new Clock();
+    private final ScriptTime clock = new ScriptTime();
     private ShareCoordinatorShard shard;
     private long offset;
 
@@ -62,7 +60,7 @@ public final class OpenShareCoordinator {
         ObjectNode out = MAPPER.createObjectNode();
         switch (op.get("op").asText()) {
             case "shard" -> begin(op);
-            case "time" -> clock.nowMs += op.get("ms").asLong();
+            case "time" -> clock.advance(op.get("ms").asLong());
             case "initialize_state" -> apply(shard.initializeState(new InitializeShareGroupStateRequestData()
                 .setGroupId(group(op)).setTopics(List.of(new InitializeShareGroupStateRequestData.InitializeStateData()
                     .setTopicId(topic(op)).setPartitions(List.of(
@@ -147,7 +145,7 @@ public final class OpenShareCoordinator {
         SnapshotRegistry registry = new SnapshotRegistry(context);
         Map<String, String> props = new HashMap<>();
         props.put("share.coordinator.snapshot.update.records.per.snapshot", op.get("updates").asText());
-        clock.nowMs = op.get("ms").asLong();
+        clock.set(op.get("ms").asLong());
         shard = new ShareCoordinatorShard.Builder(
                 new ShareCoordinatorConfig(new AbstractConfig(ShareCoordinatorConfig.CONFIG_DEF, props, false)))
             .withLogContext(context).withSnapshotRegistry(registry).withTime(clock)
@@ -158,20 +156,7 @@ public final class OpenShareCoordinator {
     }
 
     private static CoordinatorMetadataImage image(Uuid id) {
-        ClassLoader loader = OpenShareCoordinator.class.getClassLoader();
-        Object topic = Proxy.newProxyInstance(loader, new Class<?>[] {CoordinatorMetadataImage.TopicMetadata.class},
-            (self, method, arguments) -> switch (method.getName()) {
-                case "name" -> "outbox";
-                case "id" -> id;
-                case "partitionCount" -> 4;
-                default -> null;
-            });
-        return (CoordinatorMetadataImage) Proxy.newProxyInstance(loader, new Class<?>[] {CoordinatorMetadataImage.class},
-            (self, method, arguments) -> switch (method.getName()) {
-                case "topicMetadata" -> arguments[0].equals(id) ? Optional.of(topic) : Optional.empty();
-                case "isEmpty" -> false;
-                default -> null;
-            });
+        return new ScriptTopics(Map.of("outbox", new ScriptTopics.Topic("outbox", id, 4)), 1);
     }
 
     private <T> void apply(CoordinatorResult<T, CoordinatorRecord> result, ObjectNode out) {
@@ -183,29 +168,5 @@ public final class OpenShareCoordinator {
                 .add(value == null ? null : HEX.formatHex(value));
         }
         out.put("answer", String.valueOf(result.response()));
-    }
-
-    private static final class Clock implements Time {
-        private long nowMs;
-
-        @Override
-        public long milliseconds() {
-            return nowMs;
-        }
-
-        @Override
-        public long nanoseconds() {
-            return nowMs * 1_000_000;
-        }
-
-        @Override
-        public void sleep(long ms) {
-            nowMs += ms;
-        }
-
-        @Override
-        public void waitObject(Object object, Supplier<Boolean> condition, long deadlineMs) {
-            throw new UnsupportedOperationException();
-        }
     }
 }
