@@ -329,23 +329,35 @@ def _place(table, entry):
 
 class _Bin:
     """One bucket: (hash, key) in Java's chain order. A HashMap's bucket that has become a tree has the tree's shape,
-    too."""
+    too, and links between neighbours: clients choose names, so many of them may have one hash."""
 
-    __slots__ = ("is_tree", "nodes", "tree")
+    __slots__ = ("_after", "_before", "_chain", "_first", "is_tree", "tree")
 
     def __init__(self, nodes):
-        self.nodes = nodes
+        self._chain = nodes  # unless there are links
+        self._first = self._after = self._before = None
         self.is_tree = False
         self.tree = None
+
+    @property
+    def nodes(self):
+        """The entries in order; only a bucket without links may be changed by it."""
+        if self._after is None:
+            return self._chain
+        found = []
+        node = self._first
+        while node is not None:
+            found.append(node)
+            node = self._after[node]
+        return found
 
     def add(self, hashed, key):
         """Adds an entry; returns True if the chain has become too long."""
         node = (hashed, key)
         if not self.is_tree:
-            self.nodes.append(node)
-            return len(self.nodes) > _TREEIFY_AT
-        parent = self.tree.insert(node)
-        self.nodes.insert(self.nodes.index(parent) + 1, node)
+            self._chain.append(node)
+            return len(self._chain) > _TREEIFY_AT
+        self._link(self.tree.insert(node), node)
         self._root_to_front()
         return False
 
@@ -355,22 +367,43 @@ class _Bin:
         self._root_to_front()
 
     def _grow_tree(self):
+        nodes = self.nodes
         self.tree = _Tree()
-        for node in self.nodes:
+        for node in nodes:
             self.tree.insert(node)
+        self._chain, self._first = None, nodes[0]
+        self._after = dict(zip(nodes, nodes[1:] + [None]))
+        self._before = dict(zip(nodes, [None] + nodes[:-1]))
 
-    def remove(self, key):
-        self.nodes = [node for node in self.nodes if node[1] != key]
-        if self.is_tree and len(self.nodes) <= _UNTREEIFY_AT:
-            self.is_tree, self.tree = False, None
-        elif self.tree is not None:  # as good as Java's rebalancing for what follows; the chain does not change
-            self._grow_tree()
+    def _link(self, place, node):
+        """Links a node behind another; at the front for None."""
+        after = self._first if place is None else self._after[place]
+        self._after[node], self._before[node] = after, place
+        if after is not None:
+            self._before[after] = node
+        if place is None:
+            self._first = node
+        else:
+            self._after[place] = node
 
     def _root_to_front(self):
-        assert self.tree is not None
         root = self.tree.root_node
-        self.nodes.remove(root)
-        self.nodes.insert(0, root)
+        if root is self._first:
+            return
+        before, after = self._before[root], self._after[root]
+        self._after[before] = after
+        if after is not None:
+            self._before[after] = before
+        self._link(None, root)
+
+    def remove(self, key):
+        nodes = [node for node in self.nodes if node[1] != key]
+        was_linked = self._after is not None
+        self._chain, self._first, self._after, self._before = nodes, None, None, None
+        if self.is_tree and len(nodes) <= _UNTREEIFY_AT:
+            self.is_tree, self.tree = False, None
+        elif was_linked:  # as good as Java's rebalancing for what follows; the chain does not change
+            self._grow_tree()
 
 
 class _Tree:
