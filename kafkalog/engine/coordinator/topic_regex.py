@@ -1,11 +1,12 @@
-"""Regular expressions of subscriptions: the language of RE2/J, matched against names of topics.
+"""Regular expressions of clients: the language of RE2/J, matched against names of topics and transactional ids.
 
     compile_regex("orders-.*").matches("orders-eu")
+    compile_for(letters_of(ids), "été.*").matches("été-1")
 
 Python's `re` accepts and refuses other expressions, and some take it exponential time, which a client must not be able
 to order. So an expression is parsed here by RE2's grammar, and becomes an automaton that reads a name once. Only the
-characters that a topic's name may have matter, which keeps the automaton small. Its states are made when a name first
-reaches them.
+letters that the names have matter, by default those of topics, which keeps the automaton small. Its states are made
+when a name first reaches them. The script of a letter beyond ASCII is taken from its Unicode name.
 
 An expression that RE2/J refuses raises InvalidRegularExpression with RE2/J's reason. Source: the syntax page of RE2,
 and Parser of RE2/J 1.8.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import functools
 import string
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -23,8 +25,8 @@ from kafkalog.errors import InvalidRegularExpression
 
 LETTERS_OF_TOPICS = frozenset(string.ascii_letters + string.digits + "._-")
 WORD = frozenset(string.ascii_letters + string.digits + "_")
-STATES_MAX = 100_000  # for one expression; RE2/J would run out of memory instead
-CACHE_MAX = 10_000
+STATES_MAX = 10_000  # for one expression; RE2/J would run out of memory or stack instead
+KEPT_MAX = 10_000  # places in the automaton's states that one expression keeps
 REPEAT_MAX = 1000
 
 RANGE = "invalid character class range"
@@ -40,29 +42,35 @@ TRAILING = "trailing backslash at end of expression"
 DUPLICATE = "duplicate capture group name"
 INTERNAL = "regexp/syntax: internal error"
 
+SPACES = "\t\n\v\f\r "
 POSIX = {
     "alnum": string.ascii_letters + string.digits,
     "alpha": string.ascii_letters,
-    "ascii": string.printable,
-    "blank": "",
-    "cntrl": "",
+    "ascii": "".join(map(chr, range(0x80))),
+    "blank": "\t ",
+    "cntrl": "".join(map(chr, range(0x20))) + "\x7f",
     "digit": string.digits,
-    "graph": string.printable,
+    "graph": string.ascii_letters + string.digits + string.punctuation,
     "lower": string.ascii_lowercase,
-    "print": string.printable,
+    "print": string.ascii_letters + string.digits + string.punctuation + " ",
     "punct": string.punctuation,
-    "space": "",
+    "space": SPACES,
     "upper": string.ascii_uppercase,
     "word": string.ascii_letters + string.digits + "_",
     "xdigit": string.hexdigits,
 }
-PERL_CLASSES = {"d": string.digits, "s": "", "w": string.ascii_letters + string.digits + "_"}
+PERL_CLASSES = {"d": string.digits, "s": "\t\n\f\r ", "w": string.ascii_letters + string.digits + "_"}
 CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 CATEGORY_NAMES = """
     C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs
 """
 CATEGORIES = frozenset(CATEGORY_NAMES.split())
-FOLDED_CATEGORIES = ("Ll", "Lu")
+# RE2/J adds these to small letters if case does not matter: those that equal two others.
+_LIKE_SMALL = """
+    4b 53 c5 1c4 1c5 1c7 1c8 1ca 1cb 1f1 1f2 345 392 395 398 399 39a 39c 3a0 3a1 3a3 3a6 3a9 3f4 1e60 1e9e 2126 212a
+    212b
+"""
+LIKE_SMALL = frozenset(chr(int(each, 16)) for each in _LIKE_SMALL.split())
 SCRIPT_NAMES = """
     Arabic Armenian Avestan Balinese Bamum Batak Bengali Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal
     Carian Cham Cherokee Common Coptic Cuneiform Cypriot Cyrillic Deseret Devanagari Egyptian_Hieroglyphs Ethiopic
@@ -74,6 +82,18 @@ SCRIPT_NAMES = """
     Tamil Telugu Thaana Thai Tibetan Tifinagh Ugaritic Unknown Vai Yi
 """
 SCRIPTS = frozenset(SCRIPT_NAMES.split())
+# How the Unicode names of a script's letters begin, the longest first.
+_SCRIPT_STARTS = sorted(
+    [
+        *((f"{each.upper().replace('_', ' ')} ", each) for each in SCRIPTS - {"Common", "Inherited", "Unknown"}),
+        ("CJK ", "Han"),
+        ("CANADIAN SYLLABICS ", "Canadian_Aboriginal"),
+        ("KELVIN ", "Latin"),
+        ("ANGSTROM ", "Latin"),
+        ("OHM ", "Greek"),
+    ],
+    reverse=True,
+)
 # Letters beyond ASCII that equal an ASCII letter if case does not matter: long s, and the sign of kelvin.
 ALSO = {"s": "\u017f", "S": "\u017f", "k": "\u212a", "K": "\u212a"}
 
@@ -85,13 +105,13 @@ class _Refused(Exception):
 Letters = frozenset[str]
 
 
+def letters_of(names: Iterable[str]) -> Letters:
+    """Returns the letters to compile an expression for: those of topics, and those of the names."""
+    return LETTERS_OF_TOPICS.union(*names)
+
+
 def _orbit(letter: str) -> str:
-    return letter.lower() + letter.upper() + ALSO.get(letter, "")
-
-
-def _letters(has: Callable[[str], bool], *, fold: bool) -> Letters:
-    """Returns the letters of topics that a set has; with `fold`, those that equal one of its letters."""
-    return frozenset(each for each in LETTERS_OF_TOPICS if any(map(has, _orbit(each) if fold else each)))
+    return letter.lower() + letter.upper() + letter.title() + ALSO.get(letter, "")
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -102,7 +122,7 @@ class _Set(NamedTuple):
 
 
 class _Assert(NamedTuple):
-    kind: str  # begin, end, word, no word
+    kind: str  # begin, end, begin of line, end of line, word, no word
 
 
 class _Concat(NamedTuple):
@@ -135,8 +155,10 @@ class _Flags(NamedTuple):
 class _Parser:
     """A recursive parser; groups are a stack, so that a deep expression does not use up Python's."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: Letters) -> None:
         self.text = text
+        self.alphabet = alphabet
+        self.sorted: list[str] = []  # the alphabet, once a range needs it
         self.at = 0
         self.flags = _Flags()
         self.names: set[str] = set()
@@ -154,6 +176,10 @@ class _Parser:
     def _closed(self) -> _Node:
         parts: list[_Node] = [_Concat(each) for each in self.branches]
         return parts[0] if len(parts) == 1 else _Alternate(parts)
+
+    def _letters(self, has: Callable[[str], bool], *, fold: bool) -> Letters:
+        """Returns the letters of the alphabet that a set has; with `fold`, those that equal one of its letters."""
+        return frozenset(each for each in self.alphabet if any(map(has, _orbit(each) if fold else each)))
 
     def _push(self, node: _Node) -> None:
         self.branches[-1].append(node)
@@ -178,13 +204,13 @@ class _Parser:
             self._close()
         elif char == "^":
             self.at += 1
-            self._push(_Assert("begin"))
+            self._push(_Assert("begin" if self.flags.single_line else "begin of line"))
         elif char == "$":
             self.at += 1
-            self._push(_Assert("end"))
+            self._push(_Assert("end" if self.flags.single_line else "end of line"))
         elif char == ".":
             self.at += 1
-            self._push(_Set(LETTERS_OF_TOPICS))
+            self._push(_Set(self.alphabet if self.flags.dot_newline else self.alphabet - {"\n"}))
         elif char == "[":
             self._push(_Set(self._class()))
         elif char in "*+?":
@@ -205,7 +231,10 @@ class _Parser:
             self._literal(char)
 
     def _literal(self, char: str) -> None:
-        self._push(_Set(_letters(lambda each: each == char, fold=self.flags.fold)))
+        if self.flags.fold:
+            self._push(_Set(self._letters(lambda each: each == char, fold=True)))
+        else:
+            self._push(_Set(self.alphabet & {char}))
 
     # --- groups ---
 
@@ -374,8 +403,8 @@ class _Parser:
         if not self._starts("\\") or char.lower() not in PERL_CLASSES:
             return None
         self.at += 2
-        found = _letters(lambda each: each in PERL_CLASSES[char.lower()], fold=self.flags.fold)
-        return found if char.islower() else LETTERS_OF_TOPICS - found
+        found = self._letters(lambda each: each in PERL_CLASSES[char.lower()], fold=self.flags.fold)
+        return found if char.islower() else self.alphabet - found
 
     def _unicode(self) -> Letters | None:
         """Parses \\pN, \\p{Greek}, \\P{^Greek}."""
@@ -392,8 +421,20 @@ class _Parser:
             self.at = end + 1
         if name.startswith("^"):
             is_negated, name = not is_negated, name[1:]
-        found = _unicode_letters(name, fold=self.flags.fold)
-        return LETTERS_OF_TOPICS - found if is_negated else found
+        found = self._unicode_letters(name, fold=self.flags.fold)
+        return self.alphabet - found if is_negated else found
+
+    def _unicode_letters(self, name: str, *, fold: bool) -> Letters:
+        if name == "Any":
+            return self.alphabet
+        if name in CATEGORIES:
+            found = self._letters(
+                lambda each: unicodedata.category(each).startswith(name), fold=fold and name in ("Lu", "Lt")
+            )
+            return found | (self.alphabet & LIKE_SMALL) if fold and name == "Ll" else found
+        if name not in SCRIPTS:
+            raise _Refused(RANGE)
+        return self._letters(lambda each: _script(each) == name, fold=False)
 
     def _class(self) -> Letters:
         self.at += 1
@@ -408,7 +449,7 @@ class _Parser:
             if self.at > len(self.text):
                 break
         self.at += 1
-        return LETTERS_OF_TOPICS - found if is_negated else frozenset(found)
+        return self.alphabet - found if is_negated else frozenset(found)
 
     def _named_class(self) -> Letters | None:
         if self._starts("[:"):
@@ -421,8 +462,8 @@ class _Parser:
             letters = POSIX.get(name[1:] if is_negated else name)
             if letters is None:
                 raise _Refused(RANGE)
-            found = _letters(lambda each: each in letters, fold=self.flags.fold)
-            return LETTERS_OF_TOPICS - found if is_negated else found
+            found = self._letters(lambda each: each in letters, fold=self.flags.fold)
+            return self.alphabet - found if is_negated else found
         if self._starts("\\p") or self._starts("\\P"):
             return self._unicode()
         return self._perl_class()
@@ -434,7 +475,10 @@ class _Parser:
             high = self._class_char()
             if high < low:
                 raise _Refused(RANGE)
-        return _letters(lambda each: low <= ord(each) <= high, fold=self.flags.fold)
+        if self.flags.fold:
+            return self._letters(lambda each: low <= ord(each) <= high, fold=True)
+        self.sorted = self.sorted or sorted(self.alphabet)
+        return frozenset(self.sorted[bisect_left(self.sorted, chr(low)) : bisect_right(self.sorted, chr(high))])
 
     def _class_char(self) -> int:
         if self.at >= len(self.text):
@@ -442,24 +486,17 @@ class _Parser:
         return self._escape() if self._starts("\\") else ord(self._pop())
 
 
-def _unicode_letters(name: str, *, fold: bool) -> Letters:
-    if name == "Any":
-        return LETTERS_OF_TOPICS
-    if name in CATEGORIES:
-        return _letters(
-            lambda each: unicodedata.category(each).startswith(name), fold=fold and name in FOLDED_CATEGORIES
-        )
-    if name not in SCRIPTS:
-        raise _Refused(RANGE)
-    if name == "Latin":
-        return _letters(str.isalpha, fold=False)
-    return _letters(lambda each: not each.isalpha(), fold=False) if name == "Common" else frozenset()
+def _script(letter: str) -> str:
+    if letter.isascii():
+        return "Latin" if letter.isalpha() else "Common"
+    name = unicodedata.name(letter, "")
+    return next((script for start, script in _SCRIPT_STARTS if name.startswith(start)), "Common")
 
 
 # --- the automaton ----------------------------------------------------------------------------------------------------
 
-# Where a name is read: before its first letter, behind a letter of a word, behind another letter.
-START, IN_WORD, NO_WORD = "start", "word", "no word"
+# Where a name is read: before its first letter, behind a letter of a word, another letter, or the end of a line.
+START, IN_WORD, NO_WORD, NEW_LINE = "start", "word", "no word", "new line"
 
 
 class _State:
@@ -473,16 +510,19 @@ class _State:
         self.ways: list[int] = []
 
 
-class TopicRegex:
-    """A compiled expression. Thread-safe: threads may make the same state of the automaton twice."""
+class Regex:
+    """A compiled expression for names of some letters.
 
-    def __init__(self, pattern: str) -> None:
+    Thread-safe: threads may make the same state of the automaton twice."""
+
+    def __init__(self, pattern: str, letters: Letters) -> None:
         self.pattern = pattern
         self._states: list[_State] = []
         self._end = self._state()
-        begin = self._build(_Parser(pattern).parse(), self._end)
+        begin = self._build(_Parser(pattern, letters).parse(), self._end)
         self._begin = (frozenset((begin,)), START)
         self._steps: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._kept = 0  # places in the values of _steps
 
     def matches(self, name: str) -> bool:
         """Returns whether the expression matches the whole name."""
@@ -491,12 +531,15 @@ class TopicRegex:
             key = places, behind, letter
             found = self._steps.get(key)
             if found is None:
-                if len(self._steps) >= CACHE_MAX:
+                found = self._step(*key)
+                self._kept += 1 + len(found)
+                if self._kept > KEPT_MAX:
                     self._steps.clear()
-                found = self._steps[key] = self._step(*key)
+                    self._kept = 1 + len(found)
+                self._steps[key] = found
             if not found:
                 return False
-            places, behind = found, IN_WORD if letter in WORD else NO_WORD
+            places, behind = found, IN_WORD if letter in WORD else NEW_LINE if letter == "\n" else NO_WORD
         return self._end in self._reached(places, behind, "")
 
     def _step(self, places: frozenset[int], behind: str, letter: str) -> frozenset[int]:
@@ -510,7 +553,14 @@ class TopicRegex:
     def _reached(self, places: Iterable[int], behind: str, ahead: str) -> set[int]:
         """Returns the places that can be reached without reading, between two letters ("" at the end)."""
         at_word = (behind == IN_WORD) != (ahead in WORD if ahead else False)
-        holds = {"begin": behind == START, "end": not ahead, "word": at_word, "no word": not at_word}
+        holds = {
+            "begin": behind == START,
+            "end": not ahead,
+            "begin of line": behind in (START, NEW_LINE),
+            "end of line": ahead in ("", "\n"),
+            "word": at_word,
+            "no word": not at_word,
+        }
         found = set(places)
         left = list(found)
         while left:
@@ -564,13 +614,18 @@ class TopicRegex:
         return then
 
 
-@functools.lru_cache(maxsize=256)
-def compile_regex(pattern: str) -> TopicRegex:
-    """Returns a compiled expression. Raises InvalidRegularExpression."""
+def compile_for(letters: Letters, pattern: str) -> Regex:
+    """Returns a compiled expression for names that have these letters. Raises InvalidRegularExpression."""
     try:
-        return TopicRegex(pattern)
+        return Regex(pattern, letters)
     except _Refused as refused:
         reason = str(refused)
     except RecursionError:
         reason = INTERNAL
     raise InvalidRegularExpression(f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.")
+
+
+@functools.lru_cache(maxsize=64)
+def compile_regex(pattern: str) -> Regex:
+    """Returns a compiled expression for names of topics. Raises InvalidRegularExpression."""
+    return compile_for(LETTERS_OF_TOPICS, pattern)
