@@ -148,6 +148,14 @@ def test_refusals_in_order() -> None:
     assert walk(batch, before=50, after=50).refusals is None
 
 
+def test_the_first_refusals_are_kept() -> None:
+    without_key = record(b"\0" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(0))
+    found = walk(plain(without_key * 20_000, 20_000), need_key=True)
+    assert found.refusals is not None
+    assert [each[0] for each in found.refusals] == list(range(10_000))
+    assert found.missing_keys == 20_000
+
+
 def test_claimed_append_time() -> None:
     batch = plain(record(BODY), 1, attributes=8, max_timestamp=7)
     assert walk(batch).max_timestamp == 7

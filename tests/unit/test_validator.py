@@ -48,8 +48,8 @@ class Counters:
     def record_invalid_checksums(self) -> None:
         self.counts[3] += 1
 
-    def record_no_key_compacted_topic(self) -> None:
-        self.counts[4] += 1
+    def record_no_key_compacted_topic(self, records: int = 1) -> None:
+        self.counts[4] += records
 
 
 def golden() -> Iterator[tuple[str, str]]:

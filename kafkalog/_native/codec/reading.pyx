@@ -38,6 +38,11 @@ cdef extern from *:
     static int times_forked(void) { return __atomic_load_n(&kl_forked, __ATOMIC_RELAXED); }
     static void count_fork(void) { kl_forked++; }
     static int count_forks(void) { return pthread_atfork(NULL, NULL, count_fork); }
+    /* The thread that is in a walk; an address in it stands for the thread.  Only that thread finds itself here. */
+    static _Thread_local char kl_here;
+    static void note_thread(char **in) { __atomic_store_n(in, &kl_here, __ATOMIC_RELAXED); }
+    static void forget_thread(char **in) { __atomic_store_n(in, (char *)0, __ATOMIC_RELAXED); }
+    static int is_this_thread(char **in) { return __atomic_load_n(in, __ATOMIC_RELAXED) == &kl_here; }
     /* Whether the caller has the only references, `mine` of them.  Without the GIL that cannot be known. */
     #ifdef Py_GIL_DISABLED
       static int nobody_else_has(PyObject *it, Py_ssize_t mine) { (void)it; (void)mine; return 0; }
@@ -47,6 +52,9 @@ cdef extern from *:
     """
     int times_forked() noexcept nogil
     int count_forks() noexcept nogil
+    void note_thread(char** inside) noexcept nogil
+    void forget_thread(char** inside) noexcept nogil
+    bint is_this_thread(char** inside) noexcept nogil
     bint nobody_else_has(object it, Py_ssize_t mine) noexcept
 
 if count_forks() != 0:
@@ -401,6 +409,7 @@ cdef class RecordWalk:
     cdef int how
     cdef int32_t leader_epoch
     cdef int timestamp_type, forks, busy
+    cdef char* inside  # the thread that waits for the next record; NULL for none
     cdef bint is_over
     # The last two records returned: a loop's variable still holds the later one when the next is requested.
     cdef Record last, before_last
@@ -438,7 +447,8 @@ cdef class RecordWalk:
 
     def __next__(self):
         cdef Record found
-        claim(&self.busy, "iterator of records")
+        self.claimed()
+        note_thread(&self.inside)
         try:
             if self.is_over:
                 if self.refusal is not None:
@@ -454,11 +464,22 @@ cdef class RecordWalk:
                 raise StopIteration
             return found
         finally:
+            forget_thread(&self.inside)
             kl_leave(&self.busy)
+
+    cdef int claimed(self) except -1:
+        """Claims the walk for this thread. RuntimeError if a thread is in it, also if it is this one."""
+        if self.is_inside():
+            raise RuntimeError("this iterator of records is being advanced: a callback cannot read from it or close it")
+        return claim(&self.busy, "iterator of records")
+
+    cpdef bint is_inside(self):
+        """Returns whether this thread is waiting for the next record, and called what asks for it: a callback."""
+        return is_this_thread(&self.inside)
 
     def close(self):
         """Ends the iteration, as a generator's close does."""
-        claim(&self.busy, "iterator of records")
+        self.claimed()
         try:
             self.finish()
         finally:
@@ -466,7 +487,7 @@ cdef class RecordWalk:
 
     def refuse(self, error):
         """Ends the iteration; the next request for a record raises the error."""
-        claim(&self.busy, "iterator of records")
+        self.claimed()
         try:
             self.refusal = error
             self.finish()
@@ -476,22 +497,33 @@ cdef class RecordWalk:
     def told(self):
         """Returns how far the iterator is in the current batch: (its reader, the offset after the last record
         returned, that record's leader epoch); None if no record was returned, or there is no batch. Also available
-        after the end."""
+        after the end, and to a callback."""
+        if self.is_inside():
+            return self.reached()
         claim(&self.busy, "iterator of records")
         try:
-            return None if self.told_offset < 0 else (self.told_reader, self.told_offset, self.told_epoch)
+            return self.reached()
         finally:
             kl_leave(&self.busy)
 
+    cdef object reached(self):
+        return None if self.told_offset < 0 else (self.told_reader, self.told_offset, self.told_epoch)
+
     def leave_batch(self):
-        """Skips the rest of the current batch."""
+        """Skips the rest of the current batch. A callback may do it, too."""
+        if self.is_inside():
+            self.end_batch()
+            return
         claim(&self.busy, "iterator of records")
         try:
-            self.left = 0
-            self.plain = None
-            self.told_offset = -1
+            self.end_batch()
         finally:
             kl_leave(&self.busy)
+
+    cdef void end_batch(self):
+        self.left = 0
+        self.plain = None
+        self.told_offset = -1
 
     def __del__(self):
         self.let_go()

@@ -59,6 +59,8 @@ cdef enum:
     E_CLAIMS_APPEND_TIME = 2
     # Below this many bytes, releasing the GIL costs more than it gains.
     NOGIL_BYTES = 32768
+    # So many refused records of a batch are named; a small compressed batch may have millions.
+    REFUSALS_MAX = 10000
     # Up to this many bytes a copy costs less than a second buffer in the write.
     COPY_BYTES = 32768
 
@@ -70,7 +72,7 @@ cdef struct Refusal:
     int32_t key_size
     int32_t value_size
 
-# Refused records; the memory grows with their number.
+# The first refused records; the memory grows with their number.
 cdef struct Refusals:
     Refusal* rows
     int32_t count
@@ -113,9 +115,10 @@ cdef bint keep(Refusals* refusals, Refusal refusal) noexcept nogil:
     """Returns False if memory runs out."""
     cdef int32_t capacity
     cdef Refusal* grown
+    if refusals.count == REFUSALS_MAX:
+        return True
     if refusals.count == refusals.capacity:
-        # Cannot overflow: a record takes more than one byte, and the sum of the bytes is an int32.
-        capacity = 16 if refusals.capacity == 0 else refusals.capacity + min(refusals.capacity, 1 << 24)
+        capacity = 16 if refusals.capacity == 0 else 2 * refusals.capacity
         grown = <Refusal*>realloc(refusals.rows, <size_t>capacity * sizeof(Refusal))
         if grown == NULL:
             return False
@@ -193,7 +196,7 @@ cdef class RecordWalk:
     `verdict`, `row`, `expected`, `found`: the first structure error and its record. Otherwise, for the records that may
     be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix), `sequential` (their
     offsets are 0, 1, 2...). `first_timestamp` is the first record's; `canonical`, if requested: a builder with these
-    records would write these bytes. `refusals`: (index, kind, timestamp, offset, key size, value size).
+    records would write these bytes. `refusals`, at most 10,000: (index, kind, timestamp, offset, key size, value size).
     """
 
     cdef Findings findings

@@ -15,7 +15,7 @@ cdef class Descriptor:
     cdef bytes read_bytes(self, Py_ssize_t n, off_t position)
     cdef Py_ssize_t read_all(self, void* data, Py_ssize_t count, off_t position) except -1
     cdef Py_ssize_t read_quietly(self, void* data, Py_ssize_t count, off_t position) noexcept nogil
-    cdef int write_all(self, const void* data, Py_ssize_t count, off_t position) except -1
+    cdef int write_all(self, const void* data, Py_ssize_t count, off_t position, bint keeps_gil=*) except -1
     cdef int set_size(self, off_t size) except -1
     cdef int write_pair(self, const Py_buffer* head, const Py_buffer* body, off_t position) except -1
 

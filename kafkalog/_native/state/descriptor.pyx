@@ -83,6 +83,9 @@ cdef extern from *:
 cdef enum:
     KEPT_BYTES = 8 << 20  # the largest idle buffer that is kept
 
+cdef enum:
+    SHORT_WRITE = 4096  # a page of the system's cache
+
 
 def milliseconds():
     """Returns the milliseconds since the epoch, by the machine's clock."""
@@ -166,15 +169,23 @@ cdef class Descriptor:
             done += got
         return done
 
-    cdef int write_all(self, const void* data, Py_ssize_t count, off_t position) except -1:
+    cdef int write_all(self, const void* data, Py_ssize_t count, off_t position, bint keeps_gil=False) except -1:
+        """Writes all bytes. `keeps_gil`: other threads wait for the write, so none of them gets the GIL during it, if
+        it is short."""
         cdef Py_ssize_t done = 0, got
         cdef int code
+        keeps_gil = keeps_gil and count <= SHORT_WRITE
         while done < count:
-            with nogil:
-                got = c_pwrite(
-                    loaded(&self.fd), <const uint8_t*>data + done, min(count - done, self.call_bytes), position + done
-                )
+            if keeps_gil:
+                got = c_pwrite(loaded(&self.fd), <const uint8_t*>data + done, count - done, position + done)
                 code = errno
+            else:
+                with nogil:
+                    got = c_pwrite(
+                        loaded(&self.fd), <const uint8_t*>data + done, min(count - done, self.call_bytes),
+                        position + done
+                    )
+                    code = errno
             if got > 0:
                 done += got
             elif got == 0:

@@ -73,7 +73,12 @@ class Watermarks:
     ) -> int: ...
     def append_ordinary_row(self, row: tuple[Any, ...], batch_bytes: int) -> int: ...
     def append_ordinary(
-        self, records: Buffer | EncodedBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object
+        self,
+        records: Buffer | EncodedBatch,
+        leader_epoch: int,
+        kind: type[_Info],
+        record_validation_stats: object,
+        of_client: bool = True,
     ) -> _Info | OrdinaryBatch | None: ...
     def commit_ordinary(
         self, batch: OrdinaryBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object

@@ -148,8 +148,9 @@ cdef class Watermarks:
         """
         return self.put(tail, buffers, headers, last_offset, continued, change)
 
-    def append_ordinary(self, records, int32_t leader_epoch, kind, record_validation_stats):
-        """Appends a client's records, if they are one ordinary batch that needs no further steps.
+    def append_ordinary(self, records, int32_t leader_epoch, kind, record_validation_stats, bint of_client=True):
+        """Appends a client's records, if they are one ordinary batch that needs no further steps. `of_client` False: a
+        coordinator's records; those of a transaction need further steps.
 
         Returns an AppendInfo of class `kind`. Otherwise nothing was done, and the result is the OrdinaryBatch that was
         admitted, or None.
@@ -158,10 +159,11 @@ cdef class Watermarks:
         cdef OrdinaryBatch batch
         if local.ordinary_rules is None:
             return None
-        batch = local.ordinary_rules.admit(records, local.clock.milliseconds())
-        if batch is None or batch.row.attributes & CODEC_MASK:
+        batch = local.ordinary_rules.admit(records, local.clock.milliseconds(), of_client)
+        if batch is None or batch.row.attributes & CODEC_MASK or (not of_client and batch.row.producer_id >= 0):
             return batch
-        info = self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
+        # Threads wait for each other at a coordinator: it keeps the GIL.
+        info = self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats, not of_client)
         return batch if info is None else info
 
     def commit_ordinary(self, OrdinaryBatch batch not None, int32_t leader_epoch, kind, record_validation_stats):
@@ -169,7 +171,7 @@ cdef class Watermarks:
 
         Returns None, and does nothing, if a step needs more work.
         """
-        return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
+        return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats, False)
 
     def append_ordinary_row(self, tuple row not None, int64_t batch_bytes):
         """Appends one record of a client, as an uncompressed batch of at most `batch_bytes` with the log's latest
@@ -191,11 +193,13 @@ cdef class Watermarks:
         batch = local.ordinary_rules.admit(encoded, now)
         if batch is None:
             return -1
-        if self.locked_ordinary(batch, (<tuple>epochs[len(epochs) - 1])[0], None, None) is None:
+        if self.locked_ordinary(batch, (<tuple>epochs[len(epochs) - 1])[0], None, None, False) is None:
             return -1
         return batch.row.base_offset
 
-    cdef object locked_ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+    cdef object locked_ordinary(
+        self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats, bint keeps_gil,
+    ):
         cdef PartitionLock lock = self.lock
         lock.take()
         try:
@@ -203,13 +207,15 @@ cdef class Watermarks:
                 return None
             lock.set_busy(True)  # the garbage collector may run any finalizer from here on
             try:
-                return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
+                return self.ordinary(batch, leader_epoch, kind, record_validation_stats, keeps_gil)
             finally:
                 lock.set_busy(False)
         finally:
             lock.give_back()
 
-    cdef object ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+    cdef object ordinary(
+        self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats, bint keeps_gil,
+    ):
         """Appends if the epoch is the latest one, the segment has room, and the producer just continues.
 
         Returns an AppendInfo of class `kind`, or True if `kind` is None; None if nothing was done.
@@ -247,14 +253,14 @@ cdef class Watermarks:
                 return None
         buffers = batch.placed(first_offset, leader_epoch)
         info = True if kind is None else batch.info(kind, self.log_start_offset, record_validation_stats)
-        if self.put(tail, buffers, [batch], last_offset, continued, None) != W_WRITTEN:
+        if self.put(tail, buffers, [batch], last_offset, continued, None, keeps_gil) != W_WRITTEN:
             return None
         if self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages:
             self.finish_append(last_offset)
         return info
 
     cdef int put(self, SegmentTail tail, tuple buffers, list headers, int64_t last_offset, ProducerEntry continued,
-                 ProducerChange change) except -1:
+                 ProducerChange change, bint keeps_gil=False) except -1:
         cdef LogEnd local = self.local_log
         cdef ProducerTable producers = self.producer_state_manager
         cdef BatchHeader last
@@ -264,7 +270,7 @@ cdef class Watermarks:
             aborted, last_aborted = change.aborted, change.last_aborted
         if last_offset == INT64_MAX:
             raise OverflowError(last_offset)  # no offset follows
-        cdef int done = tail.write(buffers, headers, aborted, last_aborted)
+        cdef int done = tail.write(buffers, headers, aborted, last_aborted, keeps_gil)
         if done != W_WRITTEN:
             return done
         end = place(type(local.next_offset_metadata), last_offset + 1, tail.base_offset, tail.log.size)

@@ -47,8 +47,8 @@ cdef class SegmentTail:
     ) noexcept
     cdef IndexPlan planned(self, list headers)
     cdef int take_back(self, int64_t size, bint with_transactions, error) except -1
-    cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1
+    cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted, bint keeps_gil=*) except -1
     cdef int write_pinned(
         self, tuple buffers, list headers, int64_t size, IndexPlan plan, IndexEnd offset_index, IndexEnd time_index,
-        bytes aborted, last_aborted,
+        bytes aborted, last_aborted, bint keeps_gil,
     ) except -1

@@ -78,7 +78,7 @@ cdef extern from "errno.h":
     int EDQUOT
 
 
-cdef int write_all(channel, tuple buffers, int64_t position) except -1:
+cdef int write_all(channel, tuple buffers, int64_t position, bint keeps_gil=False) except -1:
     """Writes the buffers, one after the other, at `position` of a file."""
     cdef Py_buffer head, body
     cdef Descriptor file
@@ -89,7 +89,7 @@ cdef int write_all(channel, tuple buffers, int64_t position) except -1:
     PyObject_GetBuffer(buffers[0], &head, PyBUF_SIMPLE)
     try:
         if len(buffers) == 1:
-            return file.write_all(head.buf, head.len, position)
+            return file.write_all(head.buf, head.len, position, keeps_gil)
         PyObject_GetBuffer(buffers[1], &body, PyBUF_SIMPLE)
         try:
             return file.write_pair(&head, &body, position)
@@ -254,11 +254,14 @@ cdef class SegmentTail:
             position += header.row.size
         return plan
 
-    cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1:
+    cdef int write(
+        self, tuple buffers, list headers, bytes aborted, last_aborted, bint keeps_gil=False,
+    ) except -1:
         """Writes whole batches at the end, with their entries in the indexes and the transaction index; all or nothing.
 
         Returns INDEX_REFUSES if an index is full, or its last entry is not below the new one; FILE_AWAY if a file must
-        be opened again first. In both cases, and if a write fails and raises, nothing was done.
+        be opened again first. In both cases, and if a write fails and raises, nothing was done. `keeps_gil`: as
+        `Descriptor.write_all`.
         """
         cdef RecordsEnd log = self.log
         cdef IndexEnd offset_index = None, time_index = None
@@ -293,7 +296,9 @@ cdef class SegmentTail:
                 or (offset_index is not None and (offset_index.is_away() or time_index.is_away()))
             ):
                 return W_FILE_AWAY
-            self.write_pinned(buffers, headers, size, plan, offset_index, time_index, aborted, last_aborted)
+            self.write_pinned(
+                buffers, headers, size, plan, offset_index, time_index, aborted, last_aborted, keeps_gil
+            )
             return W_WRITTEN
         finally:
             log.unpin()
@@ -306,7 +311,7 @@ cdef class SegmentTail:
     # More than eight parameters: the results of `write`, its only caller.
     cdef int write_pinned(
         self, tuple buffers, list headers, int64_t size, IndexPlan plan, IndexEnd offset_index, IndexEnd time_index,
-        bytes aborted, last_aborted,
+        bytes aborted, last_aborted, bint keeps_gil,
     ) except -1:
         """Does `write` when all its files are open, and stay so; `offset_index` and `time_index` are None if the plan
         has no entries."""
@@ -316,7 +321,7 @@ cdef class SegmentTail:
         cdef const Row* row = &first.row
         cdef int64_t position = log.size
         try:
-            write_all(log.channel, buffers, position)
+            write_all(log.channel, buffers, position, keeps_gil)
             if offset_index is not None:
                 write_entries(offset_index.channel, &plan.offsets, offset_index.entries * OFFSET_ENTRY)
                 if plan.times.filled:

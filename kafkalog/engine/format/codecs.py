@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
 import cramjam
@@ -51,6 +52,10 @@ _STEP_BYTES = 1 << 20  # step of a stream whose decompressed size is not known
 
 class KafkaException(errors.KafkaException, CorruptRecordException):
     """A compressed payload that does not decode; it has Kafka's name and is also a CorruptRecordException."""
+
+
+class ContentTooLargeException(KafkaException):
+    """A compressed payload that decodes to more bytes than its caller allows."""
 
 
 class IllegalArgumentException(errors.IllegalArgumentException, CorruptRecordException):
@@ -110,6 +115,7 @@ _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_BYTES = 32768
 _SNAPPY_CHUNK_BYTES_MAX = 512 << 20
+_SNAPPY_EXPANSION = 64  # more than a byte of a block gives: three bytes give at most 64 (a copy), one gives 1
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER_CHECK = 0x82  # check byte of the usual frame header: FLG 60, BD 40
 
@@ -199,8 +205,8 @@ def _zstd(data: bytes | memoryview, level: int) -> bytes:
 def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = ARRAY_BYTES_MAX) -> bytes:
     """Returns the bytes that Kafka's input stream of that codec reads from `data`, to its end.
 
-    Raises KafkaException (also a CorruptRecordException) if the data does not decode, or decodes to more than
-    `max_bytes`.
+    Raises KafkaException (also a CorruptRecordException) if the data does not decode, or its subclass
+    ContentTooLargeException if it decodes to more than `max_bytes`.
     """
     payload, error = decompress_partial(codec, data, magic=magic, max_bytes=max_bytes)
     if error is not None:
@@ -226,13 +232,14 @@ def decompress_partial(
     try:
         _DECODERS[codec](view, magic, out)
     except _FAILURES as error:
-        kind = SnappyError if isinstance(error, _BadChunkSize) else KafkaException
+        kind = _KINDS.get(type(error), KafkaException)
         failure = kind(f"Failed to decompress record stream: {error}")
         failure.__cause__ = error.with_traceback(None)  # the traceback's frames would keep all output alive
         return out.joined(), failure
     return out.joined(), None
 
 
+_USUAL_BYTES = 16 << 10  # up to this size the headers of blocks are not worth a look
 _LZ4_USUAL = _LZ4_MAGIC + bytes((0x60, 0x40, _LZ4_HEADER_CHECK))  # independent blocks of 64 KiB, no checksums
 _ZSTD_USUAL = bytes.fromhex("28b52ffd00")  # no dictionary, no checksum, size not declared
 
@@ -274,6 +281,37 @@ def check_opening(codec: int, data: Buffer) -> None:
         raise KafkaException(f"Failed to open record stream: {error}") from error
 
 
+def likely_bytes(codec: int, data: Buffer) -> int:
+    """Returns at most how many bytes compressed records of magic 2 give, from the headers of their blocks.
+
+    gzip has no such headers, only a size at the end that may be a lie.  Its result is at least 64 times the size of
+    `data`, which gives 16 times as much at most.
+    """
+    view = memoryview(data).cast("B")
+    if codec == GZIP:
+        return max(int.from_bytes(view[-4:], "little"), 64 * len(view))
+    if codec == SNAPPY:
+        return 22 * len(view)  # three bytes give at most 64
+    try:
+        if codec == LZ4:
+            return 255 * len(view) if len(view) <= _USUAL_BYTES else _lz4_bytes_max(view)
+        if codec == ZSTD:
+            end, bound, _ = _zstd_frame(view, 0)
+            return bound if end == len(view) else ARRAY_BYTES_MAX  # another frame follows
+    except _Undecodable:  # it is refused where the error is
+        return 255 * len(view)
+    return len(view)
+
+
+def _lz4_bytes_max(view: memoryview) -> int:
+    at, flags, descriptor = _lz4_header(view, 2)
+    block_bytes_max, bytes_max = 1 << (2 * (descriptor >> 4) + 8), 0
+    while (size := int.from_bytes(view[at : at + 4], "little") & 0x7FFFFFFF) and at < len(view):
+        bytes_max += min(block_bytes_max, 255 * size)
+        at += 4 + size + (4 if flags & 0x10 else 0)
+    return bytes_max
+
+
 class _Undecodable(Exception):
     pass
 
@@ -282,6 +320,14 @@ class _BadChunkSize(_Undecodable):
     pass
 
 
+class _TooLarge(_Undecodable):
+    pass
+
+
+_KINDS: dict[type[Exception], type[CorruptRecordException]] = {
+    _BadChunkSize: SnappyError,
+    _TooLarge: ContentTooLargeException,
+}
 _IsalError = cast("type[Exception]", igzip_lib.IsalError)  # its type stubs declare it an instance
 _FAILURES: tuple[type[Exception], ...] = (
     _Undecodable,
@@ -293,28 +339,47 @@ _FAILURES: tuple[type[Exception], ...] = (
 
 
 class _Output:
-    """Decoded pieces, up to a limit."""
+    """Decoded pieces, up to a limit.  They are put together as they come, so that no byte is there twice at the end."""
 
-    __slots__ = ("max_bytes", "parts", "room_bytes")
+    __slots__ = ("_first", "_whole", "max_bytes", "room_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.parts: list[bytes] = []
         self.room_bytes = max_bytes
+        self._first = b""  # the only piece, while there is no second one
+        self._whole: BytesIO | None = None
 
     def add(self, part: bytes) -> None:
         if len(part) > self.room_bytes:
-            raise _Undecodable(f"the data decompresses to more than the {self.max_bytes} bytes that are allowed")
+            raise _TooLarge(f"the data decompresses to more than the {self.max_bytes} bytes that are allowed")
         self.room_bytes -= len(part)
-        self.parts.append(part)
+        if self._whole is not None:
+            self._whole.write(part)
+        elif not self._first:
+            self._first = part
+        else:
+            self._whole = BytesIO()
+            self._whole.write(self._first)
+            self._whole.write(part)
+            self._first = b""
+
+    def back_to(self, room_bytes: int) -> None:
+        """Drops what was added since there was so much room."""
+        self.room_bytes = room_bytes
+        size = self.max_bytes - room_bytes
+        if self._whole is not None:
+            self._whole.truncate(size)
+            self._whole.seek(size)
+        else:
+            self._first = self._first[:size]
 
     def joined(self) -> bytes:
-        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        return self._first if self._whole is None else self._whole.getvalue()
 
 
 def _gunzip(view: memoryview, magic: int, out: _Output) -> None:
     while True:
-        done, room = len(out.parts), out.room_bytes
+        room = out.room_bytes
         stream: Any = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
         data: Buffer = view
         try:
@@ -327,8 +392,7 @@ def _gunzip(view: memoryview, magic: int, out: _Output) -> None:
                     raise _Undecodable("Unexpected end of ZLIB input stream")
         except _IsalError:
             # isal loses the output before the damage, so decode once more, in small steps.
-            del out.parts[done:]
-            out.room_bytes = room
+            out.back_to(room)
             _gunzip_prefix(view, out)
             raise
         view = memoryview(stream.unused_data)
@@ -397,7 +461,7 @@ def _unsnappy(view: memoryview, magic: int, out: _Output) -> None:
 
 
 def _raw_snappy(block: memoryview, room_bytes: int) -> bytes:
-    # The declared size is a varint at the start.  Three bytes give at most 64 (a copy), one gives 1 (a literal).
+    # The declared size is a varint at the start.
     size = shift = used = 0
     while True:
         if used >= len(block) or shift > 28:
@@ -407,8 +471,10 @@ def _raw_snappy(block: memoryview, room_bytes: int) -> bytes:
         if block[used - 1] < 0x80:
             break
         shift += 7
-    if size > room_bytes or size > 64 * len(block):
+    if size > _SNAPPY_EXPANSION * len(block):
         raise _Undecodable("a snappy block declares more bytes than it can hold")
+    if size > room_bytes:
+        raise _TooLarge(f"a snappy block declares {size} bytes, and {room_bytes} are allowed")
     part = bytes(cramjam.snappy.decompress_raw(block))
     if len(part) != size:
         raise _Undecodable("invalid data")

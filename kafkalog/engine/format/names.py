@@ -47,8 +47,10 @@ LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # kafkalog's file; a broker ignores it
 CLUSTER_ID_FILE = ".kafkalog_cluster"  # kafkalog's file, too: the id of the cluster that its server says it is
-SECURITY_FILE = ".kafkalog_security"  # likewise: the ACLs, SCRAM credentials and quotas of its server
+SERVER_STATE_FILE = ".kafkalog_server"  # likewise: the ACLs, credentials, quotas and settings of its server
 PRODUCER_IDS_FILE = ".kafkalog_producer_ids"  # likewise: the first producer id that no client was given
+# The files that a server keeps next to the data.  The last one holds secrets.
+SERVER_FILES = (CLUSTER_ID_FILE, PRODUCER_IDS_FILE, SERVER_STATE_FILE)
 MOVE_FILE_SUFFIX = ".kafkalog_move"  # kafkalog's file, too: topic-0.kafkalog_move exists while a move is being finished
 # Files of a log directory outside of the partitions' directories, both Kafka's and kafkalog's.
 LOG_DIR_FILES = frozenset(
@@ -58,9 +60,7 @@ LOG_DIR_FILES = frozenset(
         META_PROPERTIES_FILE,
         CLEAN_SHUTDOWN_FILE,
         TOPIC_CONFIGS_FILE,
-        CLUSTER_ID_FILE,
-        SECURITY_FILE,
-        PRODUCER_IDS_FILE,
+        *SERVER_FILES,
     }
 )
 # Files that Spark's executors leave in a log directory for the committer.  Brokers and stores ignore them.

@@ -33,6 +33,7 @@ __all__ = [
     "iterate",
     "offset_of_max_timestamp",
     "payload",
+    "readable_payload",
     "record_error",
     "records",
     "stream",
@@ -51,10 +52,28 @@ READ_BYTES_MAX = 128 << 20
 def check_readable(records_bytes: int) -> None:
     """Raises RecordTooLargeException if readers would refuse to decompress that many bytes of one batch."""
     if records_bytes > READ_BYTES_MAX:
-        raise RecordTooLargeException(
-            f"a compressed batch with {records_bytes} bytes of records, readers accept at most {READ_BYTES_MAX}",
-            hint="write smaller records or batches, or without compression (the topic's compression.type as well)",
-        )
+        raise _unreadable(f"{records_bytes}", READ_BYTES_MAX)
+
+
+def _unreadable(found: str, bytes_max: int) -> RecordTooLargeException:
+    return RecordTooLargeException(
+        f"a compressed batch with {found} bytes of records, readers accept at most {bytes_max}",
+        hint="write smaller records or batches, or without compression (the topic's compression.type as well)",
+    )
+
+
+def readable_payload(codec: int, data: Buffer, bytes_max: int = 0) -> tuple[bytes, CorruptRecordException | None]:
+    """Decompresses the records of a batch that is appended, as `codecs.decompress_partial` does.
+
+    Raises RecordTooLargeException for more bytes than readers accept (or `bytes_max`), whatever else is wrong with
+    them: then no more than these are held in memory.
+    """
+    bytes_max = max(bytes_max, READ_BYTES_MAX)
+    payload, failure = codecs.decompress_partial(codec, data, max_bytes=bytes_max)
+    if isinstance(failure, codecs.ContentTooLargeException):
+        del payload  # otherwise the traceback keeps it alive
+        raise _unreadable(f"more than {bytes_max}", bytes_max)
+    return payload, failure
 
 
 def records(

@@ -81,13 +81,21 @@ def state_batches(structs: list[Values]) -> tuple[PersisterStateBatch, ...]:
     )
 
 
-# The layouts of the values, up to the state batches. Acknowledgements write them, so they do not go through the tables.
-_SNAPSHOT = struct.Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two timestamps
-_UPDATE = struct.Struct(">hiiq")  # version, snapshot and leader epoch, start offset
-_BATCH = struct.Struct(">qqbhB")  # a batch, and no tagged fields
-_COUNT = struct.Struct(">BBBi")  # one tagged field: tag 0 of 4 bytes
-_NO_TAGS = b"\0"
+# The layouts of the values. Acknowledgements write them, so they do not go through the tables.
+_SNAPSHOT = "hiiiqqq"  # version, snapshot, state and leader epoch, start offset, two timestamps
+_UPDATE = "hiiq"  # version, snapshot and leader epoch, start offset
+_BATCH = "qqbhB"  # a batch, and no tagged fields
+_COUNT = "BBBi"  # one tagged field: tag 0 of 4 bytes
+_NO_TAGS = "B"
 _SHORT_ARRAY_MAX = 126  # batches whose number, and one, is one byte
+
+
+@functools.lru_cache(maxsize=_SHORT_ARRAY_MAX)
+def _layout(type: int, count: int, tags: str) -> struct.Struct:
+    return struct.Struct(">" + (_SNAPSHOT if type == SNAPSHOT else _UPDATE) + "B" + _BATCH * count + tags)
+
+
+_ONE_BATCH = _layout(UPDATE, 1, _COUNT)  # the value of most acknowledgements
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -112,14 +120,15 @@ def encode_share_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
 
 def _packed(type: int, value: ShareGroupOffset) -> bytes:
     epoch, state_epoch, leader_epoch, start, count, batches, created, written = value
-    if type == SNAPSHOT:
-        parts = [_SNAPSHOT.pack(RECORD_VERSION, epoch, state_epoch, leader_epoch, start, created, written)]
-    else:
-        parts = [_UPDATE.pack(RECORD_VERSION, epoch, leader_epoch, start)]
-    parts.append(bytes((len(batches) + 1,)))
-    parts += [_BATCH.pack(*each, 0) for each in batches]
-    parts.append(_NO_TAGS if count == NO_COUNT else _COUNT.pack(1, 0, 4, count))
-    return b"".join(parts)
+    if type == UPDATE and len(batches) == 1 and count != NO_COUNT:
+        return _ONE_BATCH.pack(RECORD_VERSION, epoch, leader_epoch, start, 2, *batches[0], 0, 1, 0, 4, count)
+    fields: list[int] = [RECORD_VERSION, epoch]
+    fields += (state_epoch, leader_epoch, start, created, written) if type == SNAPSHOT else (leader_epoch, start)
+    fields.append(len(batches) + 1)
+    for each in batches:
+        fields += (*each, 0)
+    fields += (0,) if count == NO_COUNT else (1, 0, 4, count)
+    return _layout(type, len(batches), _NO_TAGS if count == NO_COUNT else _COUNT).pack(*fields)
 
 
 def _fields(type: int, value: ShareGroupOffset) -> Values:

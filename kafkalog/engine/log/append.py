@@ -80,6 +80,7 @@ class AppendTerms(NamedTuple):
 
 
 CLIENT_TERMS = AppendTerms(AppendOrigin.CLIENT)
+COORDINATOR_TERMS = AppendTerms(AppendOrigin.COORDINATOR)
 FOLLOWER_TERMS = AppendTerms(AppendOrigin.REPLICATION, assigns_offsets=False)
 
 
@@ -95,17 +96,20 @@ def append(
     # Admit. An ordinary batch is written completely in here.
     batch: OrdinaryBatch | None = None
     stats = NO_STATS
-    if terms is CLIENT_TERMS:
-        try:
+    try:
+        if terms is CLIENT_TERMS:
             done = ordinary.append(log, given, leader_epoch)
-        except (OverflowError, OSError) as error:
-            _fail(log, error)
-        if isinstance(done, LogAppendInfo):
-            return done
-        if done is not None:
-            batch, stats = done
-    elif terms.origin is COORDINATOR:
-        batch = ordinary.of_coordinator(log, given)
+            if isinstance(done, LogAppendInfo):
+                return done
+            if done is not None:
+                batch, stats = done
+        elif terms.origin is COORDINATOR:
+            whole = ordinary.of_coordinator(log, given, leader_epoch)
+            if isinstance(whole, LogAppendInfo):
+                return whole
+            batch = whole
+    except (OverflowError, OSError) as error:
+        _fail(log, error)
     if batch is None:
         data = frozen(given, "batches")
         info, headers = analyze(log, data, terms, leader_epoch)

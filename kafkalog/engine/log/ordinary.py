@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.engine.format.codecs import decompress_partial
-from kafkalog.engine.format.records import READ_BYTES_MAX
+from kafkalog.engine.format.records import READ_BYTES_MAX, readable_payload
 from kafkalog.engine.log.partition import PartitionState
 from kafkalog.engine.log.types import LogAppendInfo, RecordValidationStats
 from kafkalog.engine.log.validator import NO_STATS
@@ -36,8 +35,8 @@ def short_way(
         return done, NO_STATS
     room = log.config.max_decompressed_message_bytes
     if not 0 <= done.record_bytes <= min(room, READ_BYTES_MAX):  # records of our encoder are known
-        payload, failure = decompress_partial(done.codec, done.payload)
-        if failure is not None or len(payload) > READ_BYTES_MAX or not done.check_payload(payload, room):
+        payload, failure = readable_payload(done.codec, done.payload)
+        if failure is not None or not done.check_payload(payload, room):
             return None  # the validator reports the error
     stats = RecordValidationStats(RECORD_BATCH_OVERHEAD + done.record_bytes)
     return log.commit_ordinary(done, leader_epoch, LogAppendInfo, stats) or (done, stats)
@@ -56,10 +55,13 @@ def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> i
     return log.append_ordinary_row(row, batch_bytes) if append is short_way else -1
 
 
-def of_coordinator(log: PartitionState, records: Buffer | EncodedBatch) -> OrdinaryBatch | None:
-    """Returns a coordinator's plain batch or marker if it may be appended unchanged and the short way is chosen."""
-    rules = log.local_log.ordinary_rules
-    if append is not short_way or rules is None:
+def of_coordinator(
+    log: PartitionState, records: Buffer | EncodedBatch, leader_epoch: int
+) -> LogAppendInfo | OrdinaryBatch | None:
+    """Appends a coordinator's plain batch without a producer, and returns the result, if the short way is chosen.
+
+    Returns another plain batch, or a marker, if it may be appended unchanged."""
+    if append is not short_way:
         return None
-    batch = rules.admit(records, log.local_log.clock.milliseconds(), False)
-    return None if batch is None or batch.is_compressed else batch
+    done = log.append_ordinary(records, leader_epoch, LogAppendInfo, NO_STATS, False)
+    return None if done is None or (not isinstance(done, LogAppendInfo) and done.is_compressed) else done

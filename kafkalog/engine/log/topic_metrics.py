@@ -20,7 +20,7 @@ class MetricsRecorder(Protocol):
     def record_invalid_offset(self) -> None: ...
     def record_invalid_sequence(self) -> None: ...
     def record_invalid_checksums(self) -> None: ...
-    def record_no_key_compacted_topic(self) -> None: ...
+    def record_no_key_compacted_topic(self, records: int = 1) -> None: ...
 
 
 def _name(name: str) -> MetricName:
@@ -76,5 +76,5 @@ class TopicMetrics:
     def record_invalid_checksums(self) -> None:
         self._invalid_crc.mark()
 
-    def record_no_key_compacted_topic(self) -> None:
-        self._no_key.mark()
+    def record_no_key_compacted_topic(self, records: int = 1) -> None:
+        self._no_key.mark(records)

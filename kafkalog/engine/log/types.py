@@ -96,7 +96,8 @@ class TopicRules(NamedTuple):
     """The topic settings that apply to appended batches; times in milliseconds.
 
     If `target_codec` (an id, see kafkalog.engine.format.codecs) is None, each batch keeps its codec. If `level` is
-    None, the codec's default is used. `max_record_body_bytes` limits each record of a compressed batch.
+    None, the codec's default is used. `max_record_body_bytes` limits each record of a compressed batch;
+    `max_message_bytes` limits what is written, and so what an uncompressed topic needs to decompress.
     """
 
     target_codec: int | None
@@ -106,6 +107,7 @@ class TopicRules(NamedTuple):
     before_max_ms: int
     after_max_ms: int
     max_record_body_bytes: int = MAX_RECORD_BYTES
+    max_message_bytes: int = 0
 
     @classmethod
     def of(cls, config: LogConfig) -> TopicRules:
@@ -118,6 +120,7 @@ class TopicRules(NamedTuple):
             config.message_timestamp_before_max_ms,
             config.message_timestamp_after_max_ms,
             config.max_decompressed_message_bytes,
+            config.max_message_bytes,
         )
 
 

@@ -31,7 +31,16 @@ from kafkalog.engine.format.checkpoints import EpochEntry
 from kafkalog.engine.format.partition_metadata import checked_topic_id
 from kafkalog.engine.format.snapshots import ProducerSnapshotEntry
 from kafkalog.engine.log import list_offsets, log_metrics, retention
-from kafkalog.engine.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, append_row, check
+from kafkalog.engine.log.append import (
+    CLIENT_TERMS,
+    COORDINATOR,
+    COORDINATOR_TERMS,
+    FOLLOWER_TERMS,
+    AppendTerms,
+    append,
+    append_row,
+    check,
+)
 from kafkalog.engine.log.context import PartitionContext
 from kafkalog.engine.log.damage import Damage
 from kafkalog.engine.log.epoch_checkpoint import PartitionEpochCheckpoint
@@ -284,8 +293,8 @@ class UnifiedLog(PartitionState):
 
         A transaction marker needs origin COORDINATOR and an explicit transaction version.
         """
-        terms = CLIENT_TERMS
-        if origin is not CLIENT or verification_guard is not SENTINEL or transaction_version != TV_UNKNOWN:
+        terms = COORDINATOR_TERMS if origin is COORDINATOR else CLIENT_TERMS
+        if origin is not terms.origin or verification_guard is not SENTINEL or transaction_version != TV_UNKNOWN:
             assigns = origin is not AppendOrigin.RAFT_LEADER
             terms = AppendTerms(origin, assigns, verification_guard, transaction_version)
         return append(self, records, leader_epoch, terms)

@@ -32,7 +32,7 @@ from kafkalog.engine.format.batch import (
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.legacy import Entry
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.format.records import Record, check_readable
+from kafkalog.engine.format.records import Record, check_readable, readable_payload
 from kafkalog.engine.format.records import records as records_of
 from kafkalog.engine.log import validation_errors as errors
 from kafkalog.engine.log.context import PartitionContext
@@ -173,6 +173,7 @@ class LogValidator:
             RecordValidationException: for records; `record_errors` has all of a batch's.
             CorruptRecordException: for an inner checksum.
             KafkaException: for a payload that does not decompress.
+            RecordTooLargeException: for more records than readers decompress.
             IllegalArgumentException: for values that magic 2 cannot hold.
             UnsupportedOperationException: for a kept v2 batch whose inner offsets are not 0, 1, 2...
         """
@@ -393,7 +394,9 @@ class LogValidator:
             reader = SKIP if skip else STREAM
             start = header.position
             compressed = memoryview(self._data)[start + RECORD_BATCH_OVERHEAD : start + header.size]
-            payload, failure = codecs.decompress_partial(header.codec, compressed)
+            # Kafka reads a stream; here the content is held, so its size has a limit.
+            bytes_max = self._rules.max_message_bytes if self._target_codec == codecs.NONE else 0
+            payload, failure = readable_payload(header.codec, compressed, bytes_max)
         walk = self._walk(header, now, reader, payload)
         if failure is not None:
             if walk.verdict in errors.ENDED_EARLY:
@@ -420,8 +423,8 @@ class LogValidator:
         )
 
     def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:
-        for _ in range(walk.missing_keys):
-            self._metrics.record_no_key_compacted_topic()
+        if walk.missing_keys:
+            self._metrics.record_no_key_compacted_topic(walk.missing_keys)
         if walk.verdict != OK:
             raise errors.structure_error(walk)
         errors.refuse(errors.v2_refusals(walk, self._topic_partition, self._times(now), skipped))
@@ -432,8 +435,8 @@ class LogValidator:
             return self._legacy_refusals(header, self._entries(header), now)
         walk = self._walk(header, now, BUFFER)
         assert walk.verdict == OK, "the records were read before"
-        for _ in range(walk.missing_keys):
-            self._metrics.record_no_key_compacted_topic()
+        if walk.missing_keys:
+            self._metrics.record_no_key_compacted_topic(walk.missing_keys)
         return errors.v2_refusals(walk, self._topic_partition, self._times(now), False)
 
     def _entries(self, header: BatchHeader) -> list[Entry]:
