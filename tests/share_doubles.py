@@ -11,6 +11,7 @@ from kafkalog.engine.coordinator.share_interfaces import (
     DeadLetter,
     EndOffset,
     LogRead,
+    PartitionWrite,
     TopicIdPartition,
 )
 from kafkalog.engine.coordinator.share_partition import ShareAcknowledgementBatch, ShareContext, SharePartition
@@ -18,7 +19,7 @@ from kafkalog.engine.coordinator.state_batches import combine_state_batches
 from kafkalog.engine.coordinator.timers import Timers
 from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.messages import Values
-from kafkalog.engine.format.share_records import PersisterStateBatch
+from kafkalog.engine.format.share_records import PersisterStateBatch, SharePartitionKey
 from kafkalog.errors import OffsetOutOfRangeException, UnknownServerException
 
 GROUP = "mail"
@@ -87,6 +88,9 @@ class MadeLogs:
     def leader_epoch(self, partition: TopicIdPartition) -> int:
         return 0
 
+    def is_far(self, partition: TopicIdPartition, offset: int) -> bool:
+        return False
+
     def part(self, read: LogRead, position: int, size: int) -> object:
         return list(read.records)[position // 100 : (position + size) // 100]
 
@@ -97,12 +101,14 @@ class MadeLogs:
 class MadePersister:
     """Keeps the state of one share partition as the share coordinator does. `failing`: the error code of writes."""
 
+    waits = False
+
     def __init__(self) -> None:
         self.start_offset = -1
         self.state_epoch = 0
         self.delivery_complete_count = 0
         self.batches: tuple[PersisterStateBatch, ...] = ()
-        self.writes: list[Values] = []
+        self.writes: list[PartitionWrite] = []
         self.failing = 0
 
     def read_state(self, request: Values) -> Values:
@@ -113,19 +119,14 @@ class MadePersister:
         state = {"stateEpoch": self.state_epoch, "startOffset": self.start_offset, "stateBatches": batches}
         return self._answer(request, **state)
 
-    def write_state(self, request: Values) -> Values:
+    def write_partition(self, key: SharePartitionKey, write: PartitionWrite) -> tuple[int, str | None]:
         if self.failing:
-            return self._answer(request, errorCode=self.failing, errorMessage="it fails")
-        data = request["topics"][0]["partitions"][0]
-        self.writes.append(data)
-        new = [
-            PersisterStateBatch(each["firstOffset"], each["lastOffset"], each["deliveryState"], each["deliveryCount"])
-            for each in data["stateBatches"]
-        ]
-        self.start_offset = max(self.start_offset, data["startOffset"])
-        self.delivery_complete_count = data["deliveryCompleteCount"]
-        self.batches = combine_state_batches(self.batches, new, self.start_offset)
-        return self._answer(request)
+            return self.failing, "it fails"
+        self.writes.append(write)
+        self.start_offset = max(self.start_offset, write.start_offset)
+        self.delivery_complete_count = write.delivery_complete_count
+        self.batches = combine_state_batches(self.batches, write.state_batches, self.start_offset)
+        return 0, None
 
     def _answer(self, request: Values, **state: object) -> Values:
         topic = request["topics"][0]
@@ -230,4 +231,4 @@ class Shared:
 
     def written(self) -> list[tuple[int, int, int, int]]:
         """Returns the batches of the last write."""
-        return [tuple(each.values()) for each in self.persister.writes[-1]["stateBatches"]]
+        return [tuple(each) for each in self.persister.writes[-1].state_batches]

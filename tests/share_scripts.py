@@ -105,11 +105,7 @@ class Played:
 
     def _state(self, shared: Shared) -> Step:
         partition, persister = shared.partition, shared.persister
-        new = [
-            PersisterStateBatch(each["firstOffset"], each["lastOffset"], each["deliveryState"], each["deliveryCount"])
-            for write in persister.writes
-            for each in write["stateBatches"]
-        ]
+        new = [each for write in persister.writes for each in write.state_batches]
         letters = [
             [offset, each.delivery_count, each.cause]
             for each in shared.letters.letters

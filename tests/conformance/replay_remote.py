@@ -163,6 +163,7 @@ class MemoryStateLog:
     place = "memory"
     epoch = 0
     batch_bytes_max = 1 << 20
+    codec = 0
 
     def __init__(self) -> None:
         self._batches: list[StateBatch] = []

@@ -12,7 +12,7 @@ from kafkalog.engine.coordinator.assignors import GroupSpec, MemberSpec, Subscri
 from kafkalog.engine.coordinator.group_settings import GroupSettings
 from kafkalog.engine.coordinator.java_order import Assignment, name_map, name_set, partition_set, topic_map
 from kafkalog.engine.coordinator.topic_hash import compute_group_hash, compute_topic_hash
-from kafkalog.engine.coordinator.topic_regex import compile_regex
+from kafkalog.engine.coordinator.topic_regex import compile_for, letters_of
 from kafkalog.engine.coordinator.uniform_heterogeneous import ASSIGNORS
 from kafkalog.errors import InvalidRegularExpression
 from tests.conformance import group_scripts, kafka_jars, messages
@@ -121,22 +121,32 @@ PIECES = [
     "(?<m>", "(?P=n)", "(?=a)", "(?s)", "(?m)", "(?U)", "(?x)", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\b", r"\B",
     r"\A", r"\z", r"\Z", r"\Q", r"\E", r"\C", r"\pL", r"\PL", r"\p{Lu}", r"\p{^Ll}", r"\p{Greek}", r"\p{Latin}",
     r"\p{Foo}", r"\x41", r"\x{61}", r"\x4", r"\101", r"\1", r"\07", r"\.", r"\-", r"\_", r"\n", r"\e", "[[:alpha:]]",
-    "[[:^digit:]]", "[[:foo:]]", "[^a-c]", "[a-z0-9]", "[z-a]", r"[\d-]", "[]a]", "\u017f", "\u212a", "\u00e9",
+    "[[:^digit:]]", "[[:foo:]]", "[[:space:]]", "[[:punct:]]", "[[:cntrl:]]", r"\p{Han}", r"\p{Cyrillic}",
+    r"\p{Common}", r"\P{Greek}", " ", "!", "\n", "(?m)^", "(?m)$", "(?is)", "[^a-c]", "[a-z0-9]",
+    "[z-a]", r"[\d-]", "[]a]", "\u017f", "\u212a", "\u00e9",
 ]  # fmt: skip
 NAMES = ["a", "b", "ab", "aab", "orders", "orders-eu", "k", "K", "s", "S", "0", "01", "a.b", "_", "-", "A1", "abc", "."]
 
 
-def test_regular_expressions(kafka: messages.Kafka) -> None:
+IDS = [
+    *NAMES, "", "\u00e9", "a b", "a\nb", "\n", "\n\n", "\u017f", "\u212a", "\u03c9", "\u03a91", "!x", "\t",
+    "\u65e5\u672c", "\u0416", "\x7f", "a\r", "+", "a!", "\u20ac", "\u00c9",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [NAMES, IDS], ids=["topics", "ids"])
+def test_regular_expressions(kafka: messages.Kafka, names: list[str]) -> None:
     rng = random.Random(7)
+    letters = letters_of(names)
     for _ in range(60_000 if LONG else 3_000):
         pattern = "".join(rng.choice(PIECES) for _ in range(rng.randrange(1, 7)))
-        theirs = kafka.ask([{"op": "regex", "pattern": pattern, "names": NAMES}])[0]
+        theirs = kafka.ask([{"op": "regex", "pattern": pattern, "names": names}])[0]
         if "error" in theirs:
             with pytest.raises(InvalidRegularExpression, match=re.escape(f"expression: {theirs['error']}.")):
-                compile_regex(pattern)
+                compile_for(letters, pattern)
         else:
-            compiled = compile_regex(pattern)
-            assert [compiled.matches(each) for each in NAMES] == theirs["response"], pattern
+            compiled = compile_for(letters, pattern)
+            assert [compiled.matches(each) for each in names] == theirs["response"], pattern
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------------

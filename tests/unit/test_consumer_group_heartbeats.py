@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from kafkalog.engine.coordinator.consumer_member import MemberState
 from kafkalog.engine.coordinator.group_settings import GroupSettings
 from kafkalog.engine.coordinator.groups import CommittingMember
 from kafkalog.engine.coordinator.request_context import RequestContext
+from kafkalog.engine.coordinator.topic_regex import compile_regex
 from kafkalog.errors import (
     FencedInstanceIdException,
     FencedMemberEpochException,
@@ -402,6 +405,54 @@ def test_topics_that_the_client_may_not_see_are_left_out() -> None:
         shard.consumer.heartbeat(context, request)
     kit.wait(0)
     assert list(kit.group.resolved[".*"].topics) == ["orders"]
+
+
+# --- slow expressions -------------------------------------------------------------------------------------------------
+
+
+def slow_heartbeat(kit: Kit, while_it_runs: Callable[[], object]) -> None:
+    """Sends a heartbeat with an expression. While its topics are looked for, `while_it_runs` is called."""
+
+    def describable(topics: Collection[str]) -> Collection[str]:
+        while_it_runs()
+        return topics
+
+    request = {
+        "groupId": GROUP, "memberId": "slow", "memberEpoch": 0, "instanceId": None, "rackId": None,
+        "rebalanceTimeoutMs": 1000, "subscribedTopicNames": None, "subscribedTopicRegex": ".*", "serverAssignor": None,
+        "topicPartitions": [],
+    }  # fmt: skip
+    kit.groups.consumer_group_heartbeat(RequestContext(api_version=1, describable=describable), request)
+
+
+def test_other_members_are_answered_while_topics_are_looked_for() -> None:
+    kit = Kit(settings=AT_ONCE)
+    answers = []
+    slow_heartbeat(kit, lambda: answers.append(kit.heartbeat("b")))
+    kit.wait(0)
+    assert answers[0]["memberEpoch"] == kit.group.group_epoch - 1  # the topics raise the epoch afterwards
+    assert dict(kit.group.resolved)[".*"].topics == {"orders": None}
+
+
+def test_topics_that_are_found_after_the_end_are_dropped() -> None:
+    kit = Kit()
+    slow_heartbeat(kit, kit.groups.close)
+    end = kit.log.end
+    kit.wait(0)
+    assert kit.log.end == end
+
+
+def test_the_memory_of_an_expression_is_bounded() -> None:
+    tracemalloc.start()
+    try:
+        slow = compile_regex("(.?){1000}(.?){1000}(.?){1000}")
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        assert slow.matches("a.b-" * 60)
+        assert not slow.matches("a b")
+        assert tracemalloc.get_traced_memory()[1] - before < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 # --- a consumer group and other groups --------------------------------------------------------------------------------

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from kafkalog.engine.coordinator.group_settings import ShareSettings
 from kafkalog.engine.coordinator.share_coordinator import ShareCoordinator
-from kafkalog.engine.coordinator.share_coordinator_shard import OffsetsManager, ShareCoordinatorShard
+from kafkalog.engine.coordinator.share_coordinator_shard import NO_TRANSACTION, OffsetsManager, ShareCoordinatorShard
 from kafkalog.engine.coordinator.state_batches import combine_state_batches
+from kafkalog.engine.coordinator.state_log import records_batch
 from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.batch import NO_PRODUCER, ProducerFields
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.coordinator_records import share_record_set
 from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.share_records import (
@@ -357,6 +360,25 @@ def test_an_unknown_record_is_skipped_and_a_broken_one_refuses_the_partition() -
 
 
 # --- records ----------------------------------------------------------------------------------------------
+
+rows = st.lists(st.tuples(st.binary(max_size=300), st.none() | st.binary(max_size=300)), max_size=20)
+producers = st.sampled_from([NO_PRODUCER, NO_TRANSACTION, ProducerFields(7, 2, 0), ProducerFields(7, 2, 0, True)])
+
+
+@given(rows, producers)
+def test_a_coordinators_batch_is_what_the_builder_makes(
+    given_rows: list[tuple[bytes, bytes | None]], producer: ProducerFields
+) -> None:
+    builder = MemoryRecordsBuilder(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=producer.base_sequence,
+        is_transactional=producer.transactional,
+    )
+    for key, value in given_rows:
+        builder.append(NOW_MS, key, value)
+    assert records_batch(given_rows, NOW_MS, producer) == builder.build()
+
 
 ints, longs = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 any_batches = st.lists(

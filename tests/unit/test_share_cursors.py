@@ -104,3 +104,41 @@ def test_members_refuse_a_change_unless_they_are_gone(place: str) -> None:
 def test_another_error_of_the_coordinator_is_told() -> None:
     with pytest.raises(IllegalStateException, match="UNKNOWN_TOPIC_OR_PARTITION"):
         _check("mail", {"errorCode": 3, "errorMessage": "why"})
+
+
+def test_a_store_lists_queues_with_their_start_offsets(tmp_path: Path) -> None:
+    """An open store, one that only reads, and the command line say the same."""
+
+    def listed(store: kafkalog.Store) -> list[tuple[str, str, str, list[tuple[int, int, int | None, int | None]]]]:
+        return [
+            (
+                each.name, each.type, each.state,
+                [(part.partition.partition, part.committed.offset, part.end, part.lag) for part in each.partitions],
+            )
+            for each in store.cursors()
+        ]  # fmt: skip
+
+    root = tmp_path / "shop"
+    with kafkalog.open(root) as store:
+        outbox = store.create_topic("outbox", partitions=2)
+        outbox.append_many([b"record"] * 10, partition=0)
+        with store.reader("billing", topics=["outbox"]) as reader:
+            reader.poll(3)
+            reader.commit()
+        with store.queue("mail", topics=["outbox"], start="earliest") as queue:
+            assert listed(store)[1] == ("mail", "Share", "Stable", [])  # nothing was taken yet
+            records = queue.take(6)
+            queue.ack([records[0], records[1], records[4]])
+            in_use = listed(store)[1]
+        first, second = listed(store)
+        assert first[:3] == ("billing", "Classic", "Empty")
+        assert second[:3] == ("mail", "Share", "Empty")
+        assert second[3] == [(0, 2, 10, 7)]  # 3 of 10 records are done, and one of them is after the start
+        assert in_use == ("mail", "Share", "Stable", [(0, 0, 10, 7)])  # the start moves with the next write
+        with kafkalog.open(root, read_only=True) as view:
+            assert listed(view) == [first, second]
+    cursors = CursorLook([str(root)]).must("mail").cursors
+    shown = [
+        (each.partition.partition, each.committed.offset, each.end, each.lag) for each in cursors if each.committed
+    ]
+    assert shown == second[3]

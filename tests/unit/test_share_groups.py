@@ -265,6 +265,12 @@ def test_states_that_cannot_be_made_are_tried_again() -> None:
     assert kit.assigned() == {"a": {"outbox": [0, 1]}}
 
 
+def test_a_lag_wraps_as_in_java() -> None:
+    kit = Kit()
+    kit.alter(outbox={0: -(2**63)})
+    assert kit.offsets()["outbox", 0] == (-(2**63), 10 - 2**63)
+
+
 def test_start_offsets_are_altered_and_described() -> None:
     kit = Kit()
     kit.joined("a")

@@ -99,7 +99,17 @@ def test_an_append_wakes_a_fetch(kit: Kit) -> None:
     kit.logs.append(2)
     kit.run()
     assert kit.acquired() == [[(0, 1, 1)]]
-    assert len(kit.timers) <= 2  # the locks, and the time of the fetch that is over
+    assert len(kit.timers) == 1  # the locks; the time of the fetch is over
+
+
+def test_fetches_that_were_woken_leave_no_timer(kit: Kit) -> None:
+    for _ in range(20):
+        kit.fetch(max_wait_ms=2**31 - 1)
+        kit.logs.append(1)
+        kit.run()
+        ((offsets,),) = kit.acquired()
+        assert kit.acknowledge(*offsets[:2]) is None
+    assert len(kit.timers) <= 1  # the locks
 
 
 def test_a_release_wakes_a_fetch_of_the_group(kit: Kit) -> None:
@@ -255,5 +265,6 @@ def test_bytes_are_shared_out() -> None:
     assert sorted(shared_out(101, partitions, 2).values()) == [50, 51]
     assert sorted(shared_out(3, partitions, 4).values()) == [1, 2]
     assert sorted(shared_out(1, partitions, 2).values()) == [0, 1]
+    assert sorted(shared_out(-1, partitions, 2).values()) == [0, 0]
     assert rotated(partitions, 1) == [OTHER, PARTITION]
     assert rotated(partitions, 2) == rotated(partitions, 0) == partitions

@@ -249,11 +249,6 @@ class ClassicGroup:
             return self.uses_consumer_protocol
         return topic in self._subscribed_topics
 
-    @property
-    def subscribed_topics(self) -> Collection[str] | None:
-        """The topics that members read; None if they are not known."""
-        return self._subscribed_topics
-
     def expires_after(self, offset: CommittedOffset) -> int | None:
         """Returns since when (in ms) an offset without an expiry time is unused; None if it does not expire now."""
         if self._protocol_type is not None:
@@ -339,11 +334,6 @@ class ClassicGroup:
     def static_member_id(self, group_instance_id: str) -> str | None:
         """Returns the id of the member that has a static id."""
         return self._static_members.get(group_instance_id)
-
-    @property
-    def static_count(self) -> int:
-        """The number of static members."""
-        return len(self._static_members)
 
     @property
     def rebalance_timeout_ms(self) -> int:

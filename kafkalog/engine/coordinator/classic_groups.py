@@ -39,6 +39,7 @@ from kafkalog.engine.coordinator.classic_group import (
     ClassicGroup,
     ClassicGroupMember,
 )
+from kafkalog.engine.coordinator.group_counts import CLASSIC_REBALANCE
 from kafkalog.engine.coordinator.group_managers import Answer
 from kafkalog.engine.coordinator.group_partition import GroupPartition
 from kafkalog.engine.coordinator.groups import Group, GroupType
@@ -432,6 +433,7 @@ class ClassicGroups:
             member.assignment = assignments[member.member_id]
         self._propagate(group, Errors.NONE)
         group.transition_to(STABLE)
+        self.partition.counts[CLASSIC_REBALANCE] += 1
 
     def _reset_assignments(self, group: ClassicGroup, error: Errors) -> None:
         assert group.status is COMPLETING, group.status

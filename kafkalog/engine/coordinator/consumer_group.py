@@ -47,6 +47,7 @@ from kafkalog.errors import (
     IllegalGenerationException,
     SchemaException,
     StaleMemberEpochException,
+    UnknownServerException,
     UnsupportedVersionException,
 )
 
@@ -182,7 +183,9 @@ class ConsumerGroup(AssignedGroup[ConsumerGroupMember]):
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
             return
-        found = self.member(member_id or "")
+        if member_id is None:
+            raise UnknownServerException("an epoch of no member")  # Kafka looks for a member without an id, and fails
+        found = self.member(member_id)
         if member_epoch != found.member_epoch:
             what = "generation id" if found.uses_classic_protocol else "member epoch"
             raise _stale(

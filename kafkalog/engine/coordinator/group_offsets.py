@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native.codec.java_hash import utf_16
 from kafkalog._native.state.blocks import Held
-from kafkalog.engine.coordinator.group_partition import PartitionTimers
+from kafkalog.engine.coordinator.group_counts import OFFSET_COMMIT, OFFSET_DELETION, OFFSET_EXPIRATION
+from kafkalog.engine.coordinator.group_partition import PartitionTimers, PartitionWork
 from kafkalog.engine.coordinator.group_settings import GroupSettings
 from kafkalog.engine.coordinator.groups import (
     CommittingMember,
@@ -81,15 +83,19 @@ NO_TRANSACTION = ProducerFields(base_sequence=0)
 
 
 class GroupLag(NamedTuple):
-    """A group's position in a partition. `end` is the partition's end, None if not known; `lag` likewise."""
+    """A group's position in a partition. `end` is the partition's end, None if not known; `lag` likewise.
+
+    `complete` is the number of offsets from `committed` on that are done already; only a share group has such ones.
+    """
 
     partition: TopicPartition
     committed: CommittedOffset
     end: int | None
+    complete: int = 0
 
     @property
     def lag(self) -> int | None:
-        return None if self.end is None else self.end - self.committed.offset
+        return None if self.end is None else self.end - self.committed.offset - self.complete
 
 
 class GroupOffsets:
@@ -103,6 +109,7 @@ class GroupOffsets:
         *,
         number: int = 0,
         timers: Timers | None = None,
+        worker: Timers | None = None,
         topics: TopicsView = NoTopics(),  # noqa: B008 (likewise)
         configs: GroupConfigs = NoGroupConfigs(),  # noqa: B008 (likewise)
     ) -> None:
@@ -115,12 +122,15 @@ class GroupOffsets:
         self.clock = clock
         self._store_timers = Timers(clock) if timers is None else timers
         self._timers: PartitionTimers | None = None
+        self._worker = self._store_timers if worker is None else worker
+        self._work: PartitionWork | None = None
         self._life = Life()
         self.before_removal: Callable[[Group], object] = lambda group: None  # live members are told
         self._afterwards: list[Callable[[], object]] = []  # guarded by lock; called when it is released
         self._lines = Lines("kafkalog.coordinator", log.place)
         self.groups = new_groups(clock)
         self.table = OffsetTable()
+        self.counts: Counter[str] = Counter()
         self._unsure: int | None = None  # from this offset on, the log may have records that are not applied
         self._read_to: int | None = None  # the end of what was read; our appends are applied without reading
         self._replay(None)
@@ -133,6 +143,13 @@ class GroupOffsets:
         if self._timers is None:
             self._timers = PartitionTimers(self, self._store_timers)
         return self._timers
+
+    @property
+    def work(self) -> PartitionWork:
+        """The long work for groups. Made at the first use, like `timers`."""
+        if self._work is None:
+            self._work = PartitionWork(self, self._worker)
+        return self._work
 
     def entered(self) -> Held:
         """Holds the lock, over a settled state, as GroupPartition says."""
@@ -300,6 +317,7 @@ class GroupOffsets:
         for number, (key, value) in enumerate(rows):
             self._replay_offset(first + number, producer.producer_id, key, value)
         self._unsure = None
+        self.counts[OFFSET_COMMIT] += len(rows)
 
     def end_transaction(self, marker: TransactionMarker) -> None:
         """Ends a transaction: its offsets are applied or dropped. Errors as `Markers.write`."""
@@ -326,6 +344,7 @@ class GroupOffsets:
             found.validate_offset_delete()
             there = self._there(group, found, partitions)
             self.write([_offset_tombstone(group, each) for each in there], atomic=False)
+            self.counts[OFFSET_DELETION] += len(there)
             return there
 
     def _there(self, group: str, found: Group, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -389,6 +408,7 @@ class GroupOffsets:
         """Like `expire`. Needs the lock."""
         rows, gone = self._expired(self.clock.milliseconds())
         self.write(rows, atomic=False)
+        self.counts[OFFSET_EXPIRATION] += len(gone)
         return gone
 
     def _expired(self, now_ms: int) -> tuple[list[KeyValue], list[tuple[str, TopicPartition]]]:

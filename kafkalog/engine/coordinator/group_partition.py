@@ -7,14 +7,16 @@ A partition has one lock, one log and one replay. A request is handled so:
         partition.write(rows)                    # appended, then replayed into the state; nothing if the append fails
         partition.after(lambda: future.set_result(answer))   # runs when the lock is released
 
-`GroupOffsets` implements it. Source: CoordinatorRuntime, CoordinatorTimerImpl (4.4.0).
+`GroupOffsets` implements it. Source: CoordinatorRuntime, CoordinatorTimerImpl, CoordinatorExecutorImpl (4.4.0).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kafkalog.engine.coordinator.group_settings import GroupSettings
 from kafkalog.engine.coordinator.groups import Groups
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import threading
 
 RETRY_BACKOFF_MS = 500
+Result = TypeVar("Result")
 
 
 class GroupPartition(Protocol):
@@ -41,10 +44,16 @@ class GroupPartition(Protocol):
     topics: TopicsView
     configs: GroupConfigs
     groups: Groups
+    counts: Counter[str]  # how often things happened, by the names of `group_counts`
 
     @property
     def timers(self) -> PartitionTimers:
         """The timers of its groups."""
+        ...
+
+    @property
+    def work(self) -> PartitionWork:
+        """The long work for its groups, which holds no lock."""
         ...
 
     def entered(self) -> AbstractContextManager[None]:
@@ -144,3 +153,62 @@ class PartitionTimers:
                 self._lines.warning("the timer %s failed: %s", due.key, error)
                 if due.retries:
                     self.schedule_if_absent(due.key, RETRY_BACKOFF_MS, due.operation)
+
+
+class PartitionWork:
+    """Long work for the groups of one partition: it runs in a thread of the store without the partition's lock.
+
+    `schedule`, `cancel_all` and `in` need the lock.
+    """
+
+    def __init__(self, partition: GroupPartition, thread: Timers) -> None:
+        """`thread`: runs what is scheduled at once, one after the other."""
+        self._partition = partition
+        self._thread = thread
+        self._current: dict[str, object] = {}  # the work that is wanted, until its result was taken
+        self._lines = Lines("kafkalog.coordinator")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._current
+
+    def schedule(
+        self, key: str, work: Callable[[Callable[[], bool]], Result], then: Callable[[Result], object]
+    ) -> None:
+        """Calls `work` without the lock, then `then` with its result inside `entered()`. Nothing if `key` has work.
+
+        `work` gets a function that says whether it is wanted still; if not, its result is dropped.
+        """
+        if key not in self._current:
+            token = self._current[key] = object()
+            self._thread.schedule((self._partition.number, key), 0, partial(self._run, key, token, work, then))
+
+    def cancel_all(self) -> None:
+        """Drops all work. A piece that runs is told so, and not waited for."""
+        self._current.clear()
+
+    def _run(
+        self, key: str, token: object, work: Callable[[Callable[[], bool]], Result], then: Callable[[Result], object]
+    ) -> None:
+        def is_wanted() -> bool:
+            return self._current.get(key) is token
+
+        result, error = None, None
+        try:
+            if is_wanted():
+                result = work(is_wanted)
+        except Exception as raised:
+            error = raised
+        try:
+            entered = self._partition.entered()
+        except IllegalStateException:
+            return  # the store is closed, or this is a child of a fork
+        with entered:
+            if not is_wanted():
+                return
+            del self._current[key]
+            try:
+                if error is not None:
+                    raise error
+                then(result)  # type: ignore[arg-type]  # work has returned
+            except KafkalogError as failure:
+                self._lines.warning("the work %s failed: %s", key, failure)

@@ -129,7 +129,8 @@ class GroupShard:
             self.classic.release(group, Errors.UNKNOWN_MEMBER_ID)
 
     def close(self) -> None:
-        """Answers members that wait, and stops all timers. Called once, without the lock."""
+        """Answers members that wait, and stops all timers and long work. Called once, without the lock."""
         with self.partition.entered():
             self.partition.timers.cancel_all()
+            self.partition.work.cancel_all()
             self.classic.on_unloaded()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafkalog._limits import to_int64
 from kafkalog._native.codec.java_hash import utf_16
 from kafkalog.engine.coordinator.classic_groups import ClassicGroups
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
@@ -52,7 +53,7 @@ class OffsetRequests:
             self._classic.on_commit(group, member.member_id)
         now_ms = self._partition.clock.milliseconds()
         retention_ms: int = request["retentionTimeMs"]
-        expiry_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+        expiry_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else to_int64(now_ms + retention_ms)
         answer, rows = self._checked(request, validator, now_ms, expiry_ms)
         if rows:
             self._partition.write_offsets(rows, now_ms, None)

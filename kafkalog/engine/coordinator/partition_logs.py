@@ -17,7 +17,8 @@ from kafkalog._limits import INT_MAX
 from kafkalog._native.codec.batches import header_at
 from kafkalog.engine.coordinator.state_log import StateBatch, TransactionMarker, state_batch
 from kafkalog.engine.files import Clock
-from kafkalog.engine.format.batch import MemoryRecords, ensure_valid
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.batch import TRANSACTIONAL_FLAG, MemoryRecords, ensure_valid
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.jobs import Jobs
 from kafkalog.engine.log.source import Source
@@ -42,6 +43,7 @@ T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 COORDINATOR = AppendOrigin.COORDINATOR
+LAST_BYTE_OF_ATTRIBUTES = 22
 FEW_SYNCS = 16
 SYNCING_THREADS = 8
 
@@ -63,9 +65,10 @@ def _parsed(data: bytes, position: int, place: str) -> StateBatch:
 class UnifiedStateLog:
     """A partition of an internal topic. As thread-safe as its log; errors are the log's."""
 
-    def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
+    def __init__(self, log: UnifiedLog, *, syncs: bool, codec: int = codecs.NONE) -> None:
         self.log = log
         self.syncs = syncs
+        self.codec = codec
 
     def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
         """Returns the log that replaced a failed one, in another directory; None if no log did."""
@@ -122,10 +125,10 @@ class UnifiedStateLog:
         return self._where_it_is(functools.partial(self._append, batch))
 
     def _append(self, batch: bytes, log: UnifiedLog) -> int:
-        header = header_at(batch)
         with log.lock:
             guard = VerificationGuard.SENTINEL
-            if header.is_transactional:
+            if batch[LAST_BYTE_OF_ATTRIBUTES] & TRANSACTIONAL_FLAG:
+                header = header_at(batch)
                 guard = _guard(log, header.producer_id, header.producer_epoch, header.base_sequence)
             return int(log.append_as_leader(batch, log.latest_epoch or 0, COORDINATOR, guard).first_offset)
 
@@ -185,6 +188,7 @@ class SourceStateLog:
         self.place = place
         self.epoch = 0
         self.batch_bytes_max = INT_MAX
+        self.codec = codecs.NONE
 
     @property
     def end(self) -> int:

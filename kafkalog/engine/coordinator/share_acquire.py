@@ -12,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog.engine.coordinator.share_interfaces import Aborted, LogRead, SharedBatch
-from kafkalog.engine.coordinator.share_state import (
+from kafkalog._native.state.in_flight import (
     ACQUIRED,
     AVAILABLE,
+    MIN_THROTTLE_DELIVERIES,
     NO_DEADLINE,
     InFlightBatch,
     InFlightState,
 )
+from kafkalog.engine.coordinator.share_interfaces import Aborted, LogRead, SharedBatch
 
 if TYPE_CHECKING:
     from kafkalog.engine.coordinator.share_partition import SharePartition
 
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1  # share acquire modes
-MIN_THROTTLE_DELIVERIES = 2
+NO_LIMIT = -1
 
 
 class AcquireRequest(NamedTuple):
@@ -56,7 +57,10 @@ NONE: Acquired = []
 
 def acquired_count(acquired: Iterable[AcquiredRecords]) -> int:
     """Returns the number of offsets."""
-    return sum(each.last_offset - each.first_offset + 1 for each in acquired)
+    count = 0
+    for first, last, _ in acquired:
+        count += last - first + 1
+    return count
 
 
 def acquire(shared: SharePartition, request: AcquireRequest, fetch_offset: int, read: LogRead) -> Acquired:
@@ -68,7 +72,8 @@ def acquire(shared: SharePartition, request: AcquireRequest, fetch_offset: int, 
     with shared.lock:
         if last < shared.start_offset:
             return NONE
-        max_records = min(request.max_records, shared.max_in_flight_records() - shared.num_in_flight_records())
+        limits = shared.limits()
+        max_records = min(request.max_records, limits.partition_max_record_locks - shared.num_in_flight_records())
         if max_records <= 0:
             # There is no room for new records, but those between in-flight ones may be free.
             if fetch_offset > shared.end_offset:
@@ -76,7 +81,9 @@ def acquire(shared: SharePartition, request: AcquireRequest, fetch_offset: int, 
             max_records = min(request.max_records, shared.end_offset - fetch_offset + 1)
             last = min(last, shared.end_offset)
         shared.begin_change()
-        acquired = _Acquiring(shared, request, batches, last, max_records).run(fetch_offset)
+        acquired = _Acquiring(shared, request, batches, last, max_records, limits.delivery_count_limit).run(
+            fetch_offset
+        )
         if request.committed and read.aborted:
             acquired = _without_aborted(shared, read, acquired)
         shared.end_change()
@@ -91,7 +98,7 @@ def throttle_limit(max_delivery_count: int) -> int:
 class _Acquiring:
     """One acquisition, under the partition's lock."""
 
-    __slots__ = ("batches", "first_base", "last", "max_records", "request", "result", "shared")
+    __slots__ = ("batches", "first_base", "last", "max_count", "max_records", "request", "result", "shared")
 
     def __init__(
         self,
@@ -100,12 +107,14 @@ class _Acquiring:
         batches: Sequence[SharedBatch],
         last: int,
         max_records: int,
+        max_count: int,
     ) -> None:
         self.shared = shared
         self.request = request
         self.batches = batches
         self.first_base = batches[0].base_offset
         self.last = last
+        self.max_count = max_count
         self.max_records = max_records
         self.result: Acquired = []
 
@@ -135,7 +144,7 @@ class _Acquiring:
         Returns the count, and sets `max_records` to 0 if nothing more should be delivered with it."""
         shared, request = self.shared, self.request
         count, gap_start = 0, base
-        limit = throttle_limit(shared.max_delivery_count())
+        limit = throttle_limit(self.max_count)
         for batch in batches:
             if count >= self.max_records:
                 break
@@ -146,7 +155,7 @@ class _Acquiring:
                 if count >= self.max_records:
                     break
             room = self.max_records - count
-            throttled = self._is_throttled(batch, limit)
+            throttled = batch.has_failed(limit, self.first_base, self.last)
             if throttled and count > 0:
                 self.max_records = 0
                 break
@@ -161,7 +170,7 @@ class _Acquiring:
                 if not batch.whole.is_available:
                     continue
                 batch.track_offsets()
-            taken = self._acquire_part(batch, room, limit)
+            taken = self._acquire_part(batch, room if request.keeps_limit else NO_LIMIT, limit)
             count += taken
             if throttled and taken > 0:
                 self.max_records = 0
@@ -170,52 +179,19 @@ class _Acquiring:
 
     def _take(self, run: InFlightState) -> bool:
         shared, member = self.shared, self.request.member
-        if not run.try_update(ACQUIRED, shared.max_delivery_count(), member, dead_letters=False, adds=1):
+        if not run.try_update(ACQUIRED, self.max_count, member, dead_letters=False, adds=1):
             return False
         run.deadline_ms = shared.new_deadline_ms()
         return True
 
-    def _is_throttled(self, batch: InFlightBatch, limit: int) -> bool:
-        """Returns whether the batch has free records that failed often."""
-        if not batch.tracked:
-            return batch.whole.is_available and batch.whole.count >= limit
-        return any(
-            run.count >= limit and run.is_available
-            for run in batch.runs
-            if run.last >= self.first_base and run.first <= self.last
-        )
-
     def _acquire_part(self, batch: InFlightBatch, room: int, limit: int) -> int:
         """Acquires free offsets of a tracked batch. Returns how many."""
-        max_count = self.shared.max_delivery_count()
-        taken = 0
-        throttled_room = -1  # how many offsets at most once one is throttled
-        part: Acquired = []
-        for run in batch.between(self.first_base, self.last):
-            if not run.is_available:
-                continue
-            if max_count > MIN_THROTTLE_DELIVERIES and run.count == max_count - 1 and taken > 0:
-                break  # its last delivery is alone, in the next fetch
-            if run.count >= limit and throttled_room < 0:
-                throttled_room = max(1, (batch.last - batch.first + 1) >> (run.count - limit + 1))
-            size = run.last - run.first + 1
-            is_last_try = max_count > MIN_THROTTLE_DELIVERIES and run.count + 1 == max_count
-            ends = [1] if is_last_try else []
-            if self.request.keeps_limit and room > taken:
-                ends.append(room - taken)
-            if throttled_room > taken:
-                ends.append(throttled_room - taken)
-            want = min(ends, default=size)
-            if want < size:
-                batch.split(run.first + want)
-            if not self._take(run):
-                continue
-            part.append(AcquiredRecords(run.first, run.last, run.count))
-            taken += run.last - run.first + 1
-            if want <= size and ends:
-                break
+        part: list[tuple[int, int, int]] = []
+        deadline_ms = self.shared.new_deadline_ms()
+        taken = batch.acquire(
+            self.first_base, self.last, self.request.member, deadline_ms, self.max_count, room, limit, part
+        )
         _accumulate(self.result, part)
-        batch.join()
         return taken
 
     def _acquire_new(self, first: int, last: int, max_records: int) -> int:
@@ -227,7 +203,7 @@ class _Acquiring:
             aligned = self._last_of_batch(first + max_records - 1)
             last = min(aligned, last) if shared.is_gap_window_active else aligned
         made = self._create_batches(first, last, max_records)
-        if shared.cached.firsts[0] == first:
+        if shared.cached.batches[0].first == first:
             shared.start_offset = first
         shared.end_offset = max(shared.end_offset, last)
         if self.request.keeps_limit:
@@ -277,16 +253,16 @@ class _Acquiring:
         return pieces
 
 
-def _accumulate(result: Acquired, part: Acquired) -> None:
+def _accumulate(result: Acquired, part: Iterable[tuple[int, int, int]]) -> None:
     """Adds neighbours with the same delivery count as one."""
     start = len(result)
-    for each in part:
+    for first, last, count in part:
         if len(result) > start:
             tail = result[-1]
-            if tail.last_offset + 1 == each.first_offset and tail.delivery_count == each.delivery_count:
-                result[-1] = tail._replace(last_offset=each.last_offset)
+            if tail.last_offset + 1 == first and tail.delivery_count == count:
+                result[-1] = AcquiredRecords(tail.first_offset, last, count)
                 continue
-        result.append(each)
+        result.append(AcquiredRecords(first, last, count))
 
 
 # --- aborted transactions ------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kafkalog.errors import ConfigException
 
+KNOWN_MAX = 1 << 10  # groups
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration"
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 _DURATION = re.compile(
@@ -30,6 +31,14 @@ class ShareGroupSettings(NamedTuple):
     delivery_count_limit: int = 5
     record_lock_duration_ms: int = 30_000
     max_share_sessions: int = 2000
+
+
+class GroupLimits(NamedTuple):
+    """The limits of one group, as the provider's methods of these names return them."""
+
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    partition_max_record_locks: int
 
 
 class OffsetReset(NamedTuple):
@@ -68,6 +77,7 @@ class ShareGroupConfigProvider:
         self.defaults = defaults
         self._group_config = group_config
         self.overrides: dict[str, Mapping[str, str]] = {}  # by group; a queue of this process sets them
+        self._known: dict[str, tuple[object, object, object, GroupLimits]] = {}  # limits, and what they come from
 
     def _value(self, group: str, name: str) -> str | None:
         own = self.overrides.get(group)
@@ -79,17 +89,33 @@ class ShareGroupConfigProvider:
         found = self._value(group, name)
         return default if found is None else int(found)
 
+    def limits(self, group: str) -> GroupLimits:
+        """Returns the group's limits. They are parsed again when a mapping of settings was replaced."""
+        defaults, own, given = self.defaults, self.overrides.get(group), self._group_config(group)
+        known = self._known.get(group)
+        if known is not None and known[0] is own and known[1] is given and known[2] is defaults:
+            return known[3]
+        found = GroupLimits(
+            self._number(group, "share.record.lock.duration.ms", defaults.record_lock_duration_ms),
+            self._number(group, "share.delivery.count.limit", defaults.delivery_count_limit),
+            self._number(group, "share.partition.max.record.locks", defaults.partition_max_record_locks),
+        )
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[group] = (own, given, defaults, found)
+        return found
+
     def record_lock_duration_ms(self, group: str) -> int:
         """How long a record stays acquired, in ms."""
-        return self._number(group, "share.record.lock.duration.ms", self.defaults.record_lock_duration_ms)
+        return self.limits(group).record_lock_duration_ms
 
     def delivery_count_limit(self, group: str) -> int:
         """How often a record is delivered before it is archived."""
-        return self._number(group, "share.delivery.count.limit", self.defaults.delivery_count_limit)
+        return self.limits(group).delivery_count_limit
 
     def partition_max_record_locks(self, group: str) -> int:
         """How many offsets of a partition may be in flight."""
-        return self._number(group, "share.partition.max.record.locks", self.defaults.partition_max_record_locks)
+        return self.limits(group).partition_max_record_locks
 
     def is_renew_acknowledge_enabled(self, group: str) -> bool:
         """Whether a lock may be renewed."""

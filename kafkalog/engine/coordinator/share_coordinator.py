@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kafkalog.engine.coordinator.group_settings import ShareSettings
 from kafkalog.engine.coordinator.operation_errors import operation_code
@@ -21,6 +22,7 @@ from kafkalog.engine.coordinator.share_coordinator_shard import (
     PrunedLog,
     ShareCoordinatorShard,
 )
+from kafkalog.engine.coordinator.share_interfaces import PartitionWrite
 from kafkalog.engine.coordinator.timers import Timers
 from kafkalog.engine.coordinator.topics_view import TopicsView
 from kafkalog.engine.files import Clock
@@ -30,7 +32,11 @@ from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.share_records import NO_COUNT, SharePartitionKey
 from kafkalog.errors import KafkalogError
 
+if TYPE_CHECKING:
+    from kafkalog.engine.coordinator.share_metrics import WriteTimes
+
 NUMBERS_MAX = 1 << 14
+WRITING = "write share group state"
 Ask = Callable[[ShareCoordinatorShard, SharePartitionKey, Values], Values]
 
 
@@ -46,9 +52,15 @@ class ShareCoordinator:
         topics: TopicsView,
         settings: ShareSettings = ShareSettings(),  # noqa: B008 (it does not change)
         timers: Timers | None = None,
+        writes: WriteTimes | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
-        """`timers` run the upkeep, from the first partition on; without them the caller does."""
+        """`timers` run the upkeep, from the first partition on; without them the caller does. `waits`: the store
+        promises that a write is on the disk."""
+        self.waits = waits
         self.settings = settings
+        self._writes = writes
         self._timers = timers
         self._is_kept_up = False
         self.partition_count = partition_count
@@ -57,6 +69,7 @@ class ShareCoordinator:
         self._topics = topics
         self._lock = threading.RLock()  # guards which partitions are loaded
         self._shards: dict[int, ShareCoordinatorShard] = {}
+        self._by_key: dict[SharePartitionKey, ShareCoordinatorShard] = {}  # as they were asked for
         self._numbers: dict[SharePartitionKey, int] = {}  # partitions of the topic that were computed
 
     # --- requests -------------------------------------------------------------------------------------
@@ -72,7 +85,28 @@ class ShareCoordinator:
 
     def write_state(self, request: Values) -> Values:
         """Answers a WriteShareGroupStateRequest: start offsets and the states of batches."""
-        return self._answered(request, ShareCoordinatorShard.write_state, "write share group state", {})
+        begun_ns = self._clock.nanoseconds()
+        answer = self._answered(request, ShareCoordinatorShard.write_state, WRITING, {})
+        if self._writes is not None:
+            count = sum(len(topic["partitions"]) for topic in request["topics"])
+            self._writes.add(count, (self._clock.nanoseconds() - begun_ns) / 1e6)
+        return answer
+
+    def write_partition(self, key: SharePartitionKey, write: PartitionWrite) -> tuple[int, str | None]:
+        """Does what a WriteShareGroupStateRequest of one partition does. Returns the error code and its message."""
+        begun_ns = 0 if self._writes is None else self._clock.nanoseconds()
+        try:
+            shard = self._by_key.get(key)
+            if shard is None:
+                shard = self.shard(key)
+            answer = shard.write(key, write)
+            shard.flush()
+        except KafkalogError as error:
+            failed = _failure(error, WRITING)
+            answer = failed["errorCode"], failed["errorMessage"]
+        if self._writes is not None:
+            self._writes.add(1, (self._clock.nanoseconds() - begun_ns) / 1e6)
+        return answer
 
     def delete_state(self, request: Values) -> Values:
         """Answers a DeleteShareGroupStateRequest."""
@@ -82,6 +116,14 @@ class ShareCoordinator:
         """Answers a ReadShareGroupStateSummaryRequest: start offsets and epochs, without batches."""
         none = {"stateEpoch": 0, "leaderEpoch": 0, "startOffset": 0, "deliveryCompleteCount": NO_COUNT}
         return self._answered(request, ShareCoordinatorShard.read_state_summary, "read share group state summary", none)
+
+    def leader_epoch_at_start(self, key: SharePartitionKey) -> int:
+        """Returns the leader epoch that fences this process's share partition unless it has it, too; 0 without any.
+
+        A broker counts an epoch for each of its starts.  The log of a partition may not have it: an epoch in which
+        nothing was appended is not in the log.  A leader epoch that somebody writes later fences this process.
+        """
+        return self.shard(key).leader_epoch_at_start(key)
 
     def _answered(self, request: Values, ask: Ask, what: str, none: Values) -> Values:
         """Returns the response. `none`: the fields of a result besides its error."""
@@ -130,7 +172,11 @@ class ShareCoordinator:
 
     def shard(self, key: SharePartitionKey) -> ShareCoordinatorShard:
         """Returns the keeper of a share partition's state. Raises SchemaException if its log cannot be understood."""
-        return self._shard(self.partition_for(key))
+        found = self._shard(self.partition_for(key))
+        if len(self._by_key) >= NUMBERS_MAX:
+            self._by_key.clear()
+        self._by_key[key] = found
+        return found
 
     def _shard(self, number: int) -> ShareCoordinatorShard:
         found = self._shards.get(number)

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.coordinator.group_settings import ShareSettings
+from kafkalog.engine.coordinator.share_interfaces import PartitionWrite
 from kafkalog.engine.coordinator.state_batches import combine_state_batches
 from kafkalog.engine.coordinator.state_log import StateLog, append_whole, at_record, in_batches, refuse_reentry
 from kafkalog.engine.coordinator.topics_view import TopicsView
@@ -34,6 +35,7 @@ from kafkalog.engine.format.share_records import (
     NO_OFFSET,
     SNAPSHOT,
     UPDATE,
+    PersisterStateBatch,
     ShareGroupOffset,
     SharePartitionKey,
     ShareRecord,
@@ -45,6 +47,9 @@ from kafkalog.engine.format.share_records import (
 from kafkalog.errors import IllegalArgumentException, SchemaException, UnknownRecordTypeException
 
 NO_TRANSACTION = ProducerFields(base_sequence=0)  # no producer, but a sequence, as Kafka writes it
+NO_EPOCH = -1
+NO_BATCHES: tuple[PersisterStateBatch, ...] = ()
+WRITTEN: tuple[int, str | None] = (Errors.NONE, None)
 
 
 class PrunedLog(StateLog, Protocol):
@@ -76,6 +81,19 @@ class OffsetsManager:
         return self._last_redundant if 0 < self._last_redundant != LONG_MAX else None
 
 
+class _Kept:
+    """A share partition's state, the highest epochs (NO_EPOCH before a snapshot), and the number of updates since the
+    last snapshot that updates caused."""
+
+    __slots__ = ("leader_epoch", "state", "state_epoch", "update_count")
+
+    def __init__(self, state: ShareGroupOffset, leader_epoch: int, state_epoch: int, update_count: int) -> None:
+        self.state = state
+        self.leader_epoch = leader_epoch
+        self.state_epoch = state_epoch
+        self.update_count = update_count
+
+
 class ShareCoordinatorShard:
     """See the module. Raises SchemaException for a record that cannot be understood, with place and offset."""
 
@@ -98,15 +116,14 @@ class ShareCoordinatorShard:
         self._partition_counts: dict[str, int] = {}  # by topic id, of that version
         self._life = Life()
         self._lines = Lines("kafkalog.coordinator", log.place if log is not None else "")
-        self._states: dict[SharePartitionKey, ShareGroupOffset] = {}
-        self._leader_epochs: dict[SharePartitionKey, int] = {}
-        self._state_epochs: dict[SharePartitionKey, int] = {}
-        self._update_counts: dict[SharePartitionKey, int] = {}  # updates since the last snapshot that they caused
+        self._kept: dict[SharePartitionKey, _Kept] = {}
+        self._read_epochs: dict[SharePartitionKey, int] = {}  # the leader epochs above 0 that the log had at the start
         self._offsets = OffsetsManager()
         self._unsure: int | None = None  # from this offset on, the log may have records that are not applied
         self._read_to = 0  # the records below are applied
         self._pruned_to = NO_OFFSET
         self._replay(None)
+        self._read_epochs = {key: kept.leader_epoch for key, kept in self._kept.items() if kept.leader_epoch}
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -118,15 +135,15 @@ class ShareCoordinatorShard:
                 return _refused(key, Errors.INVALID_REQUEST, NEGATIVE_PARTITION_ID)
             if state_epoch < 0:
                 return _refused(key, Errors.INVALID_REQUEST, NEGATIVE_STATE_EPOCH)
-            if self._state_epochs.get(key, state_epoch) > state_epoch:
+            before = self._kept.get(key)
+            if before is not None and before.state_epoch > state_epoch:
                 return _refused(key, Errors.FENCED_STATE_EPOCH)
             if not self._is_there(key):
                 return _refused(key, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            before = self._states.get(key)
             start: int = request["startOffset"]
             now_ms = self._clock.milliseconds()
             state = ShareGroupOffset(
-                snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
+                snapshot_epoch=0 if before is None else before.state.snapshot_epoch + 1,
                 state_epoch=state_epoch,
                 leader_epoch=0,
                 start_offset=start,
@@ -139,26 +156,38 @@ class ShareCoordinatorShard:
 
     def write_state(self, key: SharePartitionKey, request: Values) -> Values:
         """Merges delivery states into a partition's state, and raises its start offset (-1: leaves it)."""
-        leader_epoch: int = request["leaderEpoch"]
-        state_epoch: int = request["stateEpoch"]
+        write = PartitionWrite(
+            request["stateEpoch"],
+            request["leaderEpoch"],
+            request["startOffset"],
+            request["deliveryCompleteCount"],
+            state_batches(request["stateBatches"]),
+        )
+        code, message = self.write(key, write)
+        return {"partition": key.partition, "errorCode": code, "errorMessage": message}
+
+    def write(self, key: SharePartitionKey, write: PartitionWrite) -> tuple[int, str | None]:
+        """Does `write_state`. Returns the error code, 0 for none, and its message."""
+        state_epoch, leader_epoch = write.state_epoch, write.leader_epoch
         with self._entered():
             if key.partition < 0:
-                return _refused(key, Errors.INVALID_REQUEST, NEGATIVE_PARTITION_ID)
+                return _refusal(Errors.INVALID_REQUEST, NEGATIVE_PARTITION_ID)
             if leader_epoch < 0:
-                return _refused(key, Errors.INVALID_REQUEST, NEGATIVE_LEADER_EPOCH)
+                return _refusal(Errors.INVALID_REQUEST, NEGATIVE_LEADER_EPOCH)
             if state_epoch < 0:
-                return _refused(key, Errors.INVALID_REQUEST, NEGATIVE_STATE_EPOCH)
-            if key not in self._states:
-                return _refused(key, Errors.INVALID_REQUEST, WRITE_UNINITIALIZED_SHARE_PARTITION)
-            if self._leader_epochs.get(key, leader_epoch) > leader_epoch:
-                return _refused(key, Errors.FENCED_LEADER_EPOCH)
-            if self._state_epochs.get(key, state_epoch) > state_epoch:
-                return _refused(key, Errors.FENCED_STATE_EPOCH)
+                return _refusal(Errors.INVALID_REQUEST, NEGATIVE_STATE_EPOCH)
+            kept = self._kept.get(key)
+            if kept is None:
+                return _refusal(Errors.INVALID_REQUEST, WRITE_UNINITIALIZED_SHARE_PARTITION)
+            if kept.leader_epoch > leader_epoch:
+                return _refusal(Errors.FENCED_LEADER_EPOCH)
+            if kept.state_epoch > state_epoch:
+                return _refusal(Errors.FENCED_STATE_EPOCH)
             if not self._is_there(key):
-                return _refused(key, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            _check_batches(request["stateBatches"])
-            self._append([self._changed(key, request, self._states[key].leader_epoch)])
-            return _done(key)
+                return _refusal(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+            _check_batches(write.state_batches)
+            self._append([self._changed(key, kept, write, kept.state.leader_epoch)])
+            return WRITTEN
 
     def read_state(self, key: SharePartitionKey, request: Values) -> Values:
         """Returns a partition's state, and records the reader's leader epoch, which fences earlier leaders.
@@ -171,21 +200,19 @@ class ShareCoordinatorShard:
                 return _not_read(key, Errors.INVALID_REQUEST, NEGATIVE_PARTITION_ID)
             if leader_epoch < 0:
                 return _not_read(key, Errors.INVALID_REQUEST, NEGATIVE_LEADER_EPOCH)
-            state = self._states.get(key)
-            if state is None:
+            kept = self._kept.get(key)
+            if kept is None:
                 return _not_read(key, Errors.INVALID_REQUEST, READ_UNINITIALIZED_SHARE_PARTITION)
-            known = self._leader_epochs.get(key)
-            if known is not None and known > leader_epoch:
+            if kept.leader_epoch > leader_epoch:
                 return _not_read(key, Errors.FENCED_LEADER_EPOCH)
             if not self._is_there(key):
                 return _not_read(key, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            if known != leader_epoch:
-                change = {
-                    "startOffset": state.start_offset,
-                    "deliveryCompleteCount": state.delivery_complete_count,
-                    "stateBatches": [],
-                }
-                self._append([self._changed(key, change, leader_epoch)])
+            state = kept.state
+            if kept.leader_epoch != leader_epoch:
+                change = PartitionWrite(
+                    state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ()
+                )
+                self._append([self._changed(key, kept, change, leader_epoch)])
             return {
                 **_done(key),
                 "stateEpoch": state.state_epoch,
@@ -200,7 +227,8 @@ class ShareCoordinatorShard:
                 return _no_summary(key, Errors.INVALID_REQUEST, NEGATIVE_PARTITION_ID)
             if not self._is_there(key):
                 return _no_summary(key, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            state = self._states.get(key) or ShareGroupOffset(0, 0, 0, NO_OFFSET, NO_COUNT)
+            kept = self._kept.get(key)
+            state = ShareGroupOffset(0, 0, 0, NO_OFFSET, NO_COUNT) if kept is None else kept.state
         return {
             **_done(key),
             "stateEpoch": state.state_epoch,
@@ -209,6 +237,11 @@ class ShareCoordinatorShard:
             "deliveryCompleteCount": state.delivery_complete_count,
         }
 
+    def leader_epoch_at_start(self, key: SharePartitionKey) -> int:
+        """Returns the highest leader epoch that the state had when the log was read; 0 without a state."""
+        with self._entered():
+            return self._read_epochs.get(key, 0)
+
     def delete_state(self, key: SharePartitionKey, request: Values) -> Values:
         """Forgets a partition's state. It is no error if there is none."""
         with self._entered():
@@ -216,7 +249,7 @@ class ShareCoordinatorShard:
                 return _refused(key, Errors.INVALID_REQUEST, NEGATIVE_PARTITION_ID)
             if not self._is_there(key):
                 return _refused(key, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            if key in self._states:
+            if key in self._kept:
                 self._append([ShareRecord(SNAPSHOT, key, None)])
             return _done(key)
 
@@ -225,7 +258,7 @@ class ShareCoordinatorShard:
     def states(self) -> dict[SharePartitionKey, ShareGroupOffset]:
         """Returns the state of every share partition here."""
         with self._entered():
-            return dict(self._states)
+            return self._states()
 
     def last_redundant_offset(self) -> int | None:
         """Returns the offset below which the log's records are not needed any more; None if all are."""
@@ -242,15 +275,15 @@ class ShareCoordinatorShard:
     def snapshot_cold_partitions(self) -> None:
         """Writes a snapshot of every partition that has had none for a while, so that older records can be deleted."""
         with self._entered():
-            cold = [each for each in self._states.values() if each.create_timestamp != each.write_timestamp]
-            if len(cold) == len(self._states):
+            states = self._states()
+            if all(each.create_timestamp != each.write_timestamp for each in states.values()):
                 return
             now_ms = self._clock.milliseconds()
             records = [
                 ShareRecord(
                     SNAPSHOT, key, state._replace(snapshot_epoch=state.snapshot_epoch + 1, write_timestamp=now_ms)
                 )
-                for key, state in self._states.items()
+                for key, state in states.items()
                 if now_ms - state.write_timestamp >= self.settings.cold_partition_snapshot_interval_ms
             ]
             self._append(records)
@@ -258,7 +291,7 @@ class ShareCoordinatorShard:
     def maybe_cleanup_share_state(self, deleted_topic_ids: Collection[str]) -> None:
         """Forgets the states of deleted topics."""
         with self._entered():
-            gone = [key for key in self._states if key.topic_id in deleted_topic_ids]
+            gone = [key for key in self._kept if key.topic_id in deleted_topic_ids]
             self._append([ShareRecord(SNAPSHOT, key, None) for key in gone])
 
     def flush(self) -> None:
@@ -267,6 +300,9 @@ class ShareCoordinatorShard:
             self._made.flush()
 
     # --- records --------------------------------------------------------------------------------------
+
+    def _states(self) -> dict[SharePartitionKey, ShareGroupOffset]:
+        return {key: kept.state for key, kept in self._kept.items()}
 
     def _is_there(self, key: SharePartitionKey) -> bool:
         """Returns whether the topic exists and has the partition."""
@@ -281,18 +317,16 @@ class ShareCoordinatorShard:
             count = self._partition_counts[key.topic_id] = 0 if name is None else topics.partitions(name)
         return key.partition < count
 
-    def _changed(self, key: SharePartitionKey, request: Values, leader_epoch: int) -> ShareRecord:
+    def _changed(self, key: SharePartitionKey, kept: _Kept, write: PartitionWrite, leader_epoch: int) -> ShareRecord:
         """Returns the record of a write: an update, or a snapshot if enough updates came before."""
-        state = self._states[key]
-        start = max(request["startOffset"], state.start_offset)
-        count: int = request["deliveryCompleteCount"]
-        if request["startOffset"] == state.start_offset:
+        state = kept.state
+        _, _, start, count, new = write
+        if start == state.start_offset:
             count = max(count, state.delivery_complete_count)
-        elif request["startOffset"] < state.start_offset:
-            count = state.delivery_complete_count
-        new = state_batches(request["stateBatches"])
-        if self._update_counts.get(key, 0) < self.settings.snapshot_update_records_per_snapshot:
-            batches = combine_state_batches((), new, start)
+        elif start < state.start_offset:
+            start, count = state.start_offset, state.delivery_complete_count
+        if kept.update_count < self.settings.snapshot_update_records_per_snapshot:
+            batches = combine_state_batches(NO_BATCHES, new, start)
             update = ShareGroupOffset(state.snapshot_epoch, 0, leader_epoch, start, count, batches)
             return ShareRecord(UPDATE, key, update)
         now_ms = self._clock.milliseconds()
@@ -327,7 +361,7 @@ class ShareCoordinatorShard:
         now_ms = self._clock.milliseconds()
         rows = [encode_share_record(each) for each in records]
         done = 0
-        for group in in_batches(rows, log.batch_bytes_max):
+        for group in in_batches(rows, log.batch_bytes_max) if len(rows) > 1 else (rows,):
             self._unsure = log.end
             first = append_whole(log, group, now_ms, NO_TRANSACTION)
             for number in range(len(group)):
@@ -356,42 +390,49 @@ class ShareCoordinatorShard:
             raise at_record(self._made, offset, SchemaException(error.message)) from error
 
     def _apply(self, offset: int, record: ShareRecord) -> None:
-        key, value = record.key, record.value
+        type, key, value = record
         if value is None:
-            self._states.pop(key, None)
-            self._leader_epochs.pop(key, None)
-            self._state_epochs.pop(key, None)
-            self._update_counts.pop(key, None)
+            self._kept.pop(key, None)
+            self._read_epochs.pop(key, None)
         else:
-            self._leader_epochs[key] = max(value.leader_epoch, self._leader_epochs.get(key, value.leader_epoch))
-            if record.type == UPDATE:
-                known = self._states.get(key)
-                self._states[key] = value if known is None else _merged(known, value)
-                self._update_counts[key] = self._update_counts.get(key, 0) + 1
+            kept = self._kept.get(key)
+            if type == UPDATE:
+                if kept is None:
+                    self._kept[key] = _Kept(value, value.leader_epoch, NO_EPOCH, 1)
+                    return
+                kept.leader_epoch = max(value.leader_epoch, kept.leader_epoch)
+                kept.state = _merged(kept.state, value)
+                kept.update_count += 1
                 return
-            self._state_epochs[key] = max(value.state_epoch, self._state_epochs.get(key, value.state_epoch))
-            self._states[key] = value
-            if self._update_counts.get(key, -1) >= self.settings.snapshot_update_records_per_snapshot:
-                self._update_counts[key] = 0
+            if kept is None:
+                self._kept[key] = _Kept(value, value.leader_epoch, value.state_epoch, 0)
+            else:
+                kept.leader_epoch = max(value.leader_epoch, kept.leader_epoch)
+                kept.state_epoch = max(value.state_epoch, kept.state_epoch)
+                kept.state = value
+                if kept.update_count >= self.settings.snapshot_update_records_per_snapshot:
+                    kept.update_count = 0
         self._offsets.update_state(key, offset, is_delete=value is None)
 
 
-def _check_batches(batches: list[Values]) -> None:
+def _check_batches(batches: Iterable[PersisterStateBatch]) -> None:
     """Raises IllegalArgumentException for a batch that could be written, but not combined with others."""
-    for each in batches:
-        if each["lastOffset"] < each["firstOffset"]:
-            raise IllegalArgumentException(
-                f"a state batch goes from offset {each['firstOffset']} to {each['lastOffset']}, expected not below"
-            )
+    for first, last, _, _ in batches:
+        if last < first:
+            raise IllegalArgumentException(f"a state batch goes from offset {first} to {last}, expected not below")
 
 
 def _merged(state: ShareGroupOffset, update: ShareGroupOffset) -> ShareGroupOffset:
     start = state.start_offset if update.start_offset == NO_OFFSET else update.start_offset
-    return state._replace(
-        leader_epoch=state.leader_epoch if update.leader_epoch == -1 else update.leader_epoch,
-        start_offset=start,
-        delivery_complete_count=update.delivery_complete_count,
-        state_batches=combine_state_batches(state.state_batches, update.state_batches, start),
+    return ShareGroupOffset(
+        state.snapshot_epoch,
+        state.state_epoch,
+        state.leader_epoch if update.leader_epoch == -1 else update.leader_epoch,
+        start,
+        update.delivery_complete_count,
+        combine_state_batches(state.state_batches, update.state_batches, start),
+        state.create_timestamp,
+        state.write_timestamp,
     )
 
 
@@ -406,6 +447,10 @@ READ_UNINITIALIZED_SHARE_PARTITION = "Read operation on uninitialized share part
 
 def _done(key: SharePartitionKey) -> Values:
     return {"partition": key.partition, "errorCode": Errors.NONE, "errorMessage": None}
+
+
+def _refusal(code: int, message: str | None = None) -> tuple[int, str | None]:
+    return code, message or message_of(code)
 
 
 def _refused(key: SharePartitionKey, code: int, message: str | None = None) -> Values:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from kafkalog.engine.coordinator.share_acquire import Acquired, AcquireRequest, acquire, acquired_count
 from kafkalog.engine.coordinator.share_interfaces import LogRead, SharedLogs, TopicIdPartition
@@ -46,7 +47,7 @@ def shared_out(max_bytes: int, partitions: Collection[TopicIdPartition], acquire
     """Returns how many bytes each partition may read. `acquired`: the number of partitions of the whole fetch."""
     count = len(partitions)
     if max_bytes < count:  # some get one byte, which is one batch
-        some = set(random.sample(range(count), max_bytes))
+        some = set(random.sample(range(count), max(max_bytes, 0)))
         return {each: int(at in some) for at, each in enumerate(partitions)}
     share, rest = divmod(max_bytes, acquired if max_bytes >= acquired else count)
     found = dict.fromkeys(partitions, share)
@@ -117,6 +118,14 @@ class DelayedShareFetch:
     @property
     def is_completed(self) -> bool:
         return self.fetch.is_completed
+
+    def reads_far(self) -> bool:
+        """Returns whether a read of it may take long, because only a remote tier has the records."""
+        for partition, shared in self.partitions.items():
+            with suppress(KafkalogError):
+                if shared.is_active and self._logs.is_far(partition, shared.next_fetch_offset()):
+                    return True
+        return False
 
     def try_complete(self) -> bool:
         """Completes it if there is enough to read. Returns whether it is completed now, or before."""
@@ -265,9 +274,3 @@ def part_of(read: LogRead, acquired: Acquired) -> tuple[int, int]:
         position += batch.size
         end = position
     return start, end - start
-
-
-def complete_all(fetches: Iterable[DelayedShareFetch]) -> None:
-    """Lets all these fetches try."""
-    for each in fetches:
-        each.try_complete()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from kafkalog._limits import to_int64
 from kafkalog._native.codec.java_hash import JavaHashMap
 from kafkalog.engine.coordinator.group_partition import GroupPartition
 from kafkalog.engine.coordinator.java_order import Partitions, partition_set, topic_map
@@ -230,7 +231,7 @@ class ShareGroupStates:
         except KafkalogError as error:
             code = code_of(error)
             return {**_described(number, start_offset=0), "errorCode": code, "errorMessage": message_of(code)}
-        return _described(number, start_offset=start, leader_epoch=epoch, lag=end - start - count)
+        return _described(number, start_offset=start, leader_epoch=epoch, lag=to_int64(end - start - count))
 
     # --- AlterShareGroupOffsets -----------------------------------------------------------------------
 

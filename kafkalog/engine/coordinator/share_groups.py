@@ -20,6 +20,7 @@ from kafkalog.engine.coordinator.assignors import (
     MemberSpec,
     SubscriptionType,
 )
+from kafkalog.engine.coordinator.group_counts import SHARE_REBALANCE
 from kafkalog.engine.coordinator.group_partition import GroupPartition
 from kafkalog.engine.coordinator.group_settings import configured
 from kafkalog.engine.coordinator.java_order import NO_ASSIGNMENT, Assignment, Partitions, name_map, name_set, topic_map
@@ -159,6 +160,7 @@ class ShareGroups:
             if is_new_epoch:
                 epoch += 1
                 rows.append(epoch_row(group.group_id, epoch, metadata_hash))
+                self._partition.counts[SHARE_REBALANCE] += 1
             group.refresh_deadline = now_ms + REFRESH_INTERVAL_MS, epoch
             group.topics_version = topics_version
         target = self._target(group, epoch, told, kind, rows)

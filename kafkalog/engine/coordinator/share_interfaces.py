@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkalog.engine.format.messages import Values
+from kafkalog.engine.format.share_records import PersisterStateBatch, SharePartitionKey
 
 CLIENT_REJECT = "Offset rejected by client."
 DELIVERY_COUNT_EXCEEDED = "Offset delivery count exceeded the threshold."
@@ -26,12 +27,29 @@ class TopicIdPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class PartitionWrite(NamedTuple):
+    """One partition's part of a WriteShareGroupStateRequest."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: Sequence[PersisterStateBatch]
+
+
 class Persister(Protocol):
-    """Keeps the states of share partitions. Requests and responses are those of Kafka's messages."""
+    """Keeps the states of share partitions. Requests and responses are those of Kafka's messages.
+
+    `waits`: a write waits for the disk."""
+
+    @property
+    def waits(self) -> bool: ...
 
     def read_state(self, request: Values) -> Values: ...
 
-    def write_state(self, request: Values) -> Values: ...
+    def write_partition(self, key: SharePartitionKey, write: PartitionWrite) -> tuple[int, str | None]:
+        """Writes the state of one partition. Returns the error code, 0 for none, and its message."""
+        ...
 
     def delete_state(self, request: Values) -> Values: ...
 
@@ -100,6 +118,10 @@ class SharedLogs(Protocol):
         self, partition: TopicIdPartition, offset: int, max_bytes: int, *, committed: bool, whole: bool
     ) -> LogRead:
         """Reads whole batches from the one with `offset`; `whole`: the first one also if it is larger."""
+        ...
+
+    def is_far(self, partition: TopicIdPartition, offset: int) -> bool:
+        """Returns whether a read at an offset may take long: only the remote tier has it."""
         ...
 
     def part(self, read: LogRead, position: int, size: int) -> Any:

@@ -19,41 +19,61 @@ The file is longer than others, because each method changes the same few numbers
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog.engine.coordinator.share_config import BY_DURATION, EARLIEST, LATEST, ShareGroupConfigProvider
-from kafkalog.engine.coordinator.share_interfaces import (
-    CLIENT_REJECT,
-    DELIVERY_COUNT_EXCEEDED,
-    DeadLetter,
-    DeadLetters,
-    Persister,
-    SharedLogs,
-    TopicIdPartition,
-)
-from kafkalog.engine.coordinator.share_state import (
+from kafkalog._native.state.bell import Bell
+from kafkalog._native.state.in_flight import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    BATCH_NOT_ACQUIRED,
+    BATCH_NOT_OWNED,
+    ENDED,
+    FIRST_IS_PAST,
+    IN_TRANSITION,
+    LAST_IS_PAST,
     NO_DEADLINE,
     NO_MEMBER,
+    NOT_ACQUIRED,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_OWNER,
+    NOT_RENEWED,
+    RENEWED,
+    SUBSET_NOT_ACQUIRED,
     TERMINAL,
     CachedState,
     InFlightBatch,
     InFlightState,
     Transition,
 )
+from kafkalog.engine.coordinator.share_config import (
+    BY_DURATION,
+    EARLIEST,
+    LATEST,
+    GroupLimits,
+    ShareGroupConfigProvider,
+)
+from kafkalog.engine.coordinator.share_interfaces import (
+    CLIENT_REJECT,
+    DELIVERY_COUNT_EXCEEDED,
+    DeadLetter,
+    DeadLetters,
+    PartitionWrite,
+    Persister,
+    SharedLogs,
+    TopicIdPartition,
+)
 from kafkalog.engine.coordinator.timers import Timers
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.messages import Values
+from kafkalog.engine.format.share_records import PersisterStateBatch, SharePartitionKey
 from kafkalog.errors import (
     CoordinatorNotAvailableException,
     GroupIdNotFoundException,
@@ -68,8 +88,24 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 
+if TYPE_CHECKING:
+    from kafkalog.engine.coordinator.share_metrics import ShareMetrics
+
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)  # acknowledge types
-NEW_STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
+NEW_STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED, RENEW: RENEWED}
+REFUSALS = {
+    NOT_ACQUIRED: "The offset cannot be acknowledged. The offset is not acquired.",
+    IN_TRANSITION: "The record state is invalid. The acknowledgement of delivery could not be completed.",
+    NOT_OWNER: "Member is not the owner of offset",
+    NOT_ALLOWED: "Unable to acknowledge records for the batch",
+    NOT_RENEWED: "Renewing acquisition locks is not enabled for the group.",
+    NOT_FOUND: "Batch record not found. The request batch offsets are not found in the cache.",
+    FIRST_IS_PAST: "Batch record not found. The first offset in request is past acquired records.",
+    LAST_IS_PAST: "Batch record not found. The last offset in request is past acquired records.",
+    BATCH_NOT_ACQUIRED: "The batch cannot be acknowledged. The batch is not in the acquired state.",
+    BATCH_NOT_OWNED: "Member is not the owner of batch record",
+    SUBSET_NOT_ACQUIRED: "The batch cannot be acknowledged. The subset batch is not in the acquired state.",
+}
 NO_OFFSET = -1
 GROUP_MAX = 64  # writes that become one
 WAIT_MAX_S = 0.1  # an interrupted thread wakes nobody
@@ -100,6 +136,7 @@ class ShareContext(NamedTuple):
     configs: ShareGroupConfigProvider
     dead_letters: DeadLetters
     notify: Callable[[str, TopicIdPartition], None] = lambda group, partition: None
+    metrics: ShareMetrics | None = None
 
 
 class GapWindow:
@@ -121,26 +158,29 @@ class StateWrite:
 
     def __init__(
         self,
-        batches: list[tuple[int, int, int, int]],
+        batches: list[PersisterStateBatch],
         transitions: Sequence[Transition] = (),
-        letters: Iterable[tuple[int, int, int, str]] = (),
+        letters: Sequence[tuple[int, int, int, str]] = (),
     ) -> None:
         self.batches = batches
         self.transitions = transitions
-        self.letters = list(letters)  # first, last, delivery count, cause: to write when this is written
+        self.letters = letters  # first, last, delivery count, cause: to write when this is written
         self.error: KafkalogError | None = None
         self.is_written = False
         self.is_over = False
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._bell: Bell | None = None
 
     def wait(self) -> None:
-        """Waits until it is over, or its thread shall look whether it can write itself."""
-        self._bell.acquire(timeout=WAIT_MAX_S)
+        """Waits until it is over, or its thread shall look whether it can write itself. The first call only makes the
+        bell, and returns: a ring before that is not heard."""
+        if self._bell is None:
+            self._bell = Bell()
+        else:
+            self._bell.wait(WAIT_MAX_S)
 
     def wake(self) -> None:
         """Ends the wait. May be called again."""
-        with contextlib.suppress(RuntimeError):  # it is released already
+        if self._bell is not None:
             self._bell.release()
 
 
@@ -186,6 +226,7 @@ class SharePartition:
         self._is_shared = False  # several threads write
         self._writes: list[StateWrite] = []  # they wait; the thread that has _writing writes all of them
         self._timer_key = ("share-locks", group, partition.topic_id, partition.partition)
+        self._key = SharePartitionKey(group, partition.topic_id, partition.partition)
 
     def __repr__(self) -> str:
         return f"<share partition {self.group}-{self.partition} {self.partition_state}>"
@@ -240,9 +281,7 @@ class SharePartition:
         if found["partition"] != self.partition.partition:
             raise IllegalStateException(failure)
         if found.get("errorCode", 0):
-            error = error_of(found["errorCode"], found.get("errorMessage"))
-            Lines("kafkalog.coordinator").warning("%s: %s", failure, error)
-            raise error
+            raise _logged(failure, found["errorCode"], found.get("errorMessage"))
         return found
 
     def _load(self, data: Values) -> list[tuple[int, int, int, str]]:
@@ -306,6 +345,11 @@ class SharePartition:
         return self.partition_state == ACTIVE
 
     @property
+    def is_ready(self) -> bool:
+        """True if it is active and not over."""
+        return self.partition_state == ACTIVE and (not self._is_torn or self._is_changing())
+
+    @property
     def is_over(self) -> bool:
         """True if another object has to take its place."""
         return self.partition_state in (FENCED, FAILED) or (self._is_torn and not self._is_changing())
@@ -332,17 +376,17 @@ class SharePartition:
 
     # --- settings --------------------------------------------------------------------------------------
 
+    def limits(self) -> GroupLimits:
+        """Returns the group's limits."""
+        return self._configs.limits(self.group)
+
     def max_delivery_count(self) -> int:
         """How often a record is delivered."""
-        return self._configs.delivery_count_limit(self.group)
-
-    def max_in_flight_records(self) -> int:
-        """How many offsets may be in flight."""
-        return self._configs.partition_max_record_locks(self.group)
+        return self._configs.limits(self.group).delivery_count_limit
 
     def new_deadline_ms(self) -> int:
         """Returns when a lock that begins now ends. Sets the timer for it; the caller has the lock."""
-        duration_ms = self._configs.record_lock_duration_ms(self.group)
+        duration_ms = self._configs.limits(self.group).record_lock_duration_ms
         deadline_ms = self._context.timers.now_ms() + duration_ms
         if self._next_deadline_ms == NO_DEADLINE or deadline_ms < self._next_deadline_ms:
             self._next_deadline_ms = deadline_ms
@@ -358,6 +402,12 @@ class SharePartition:
     def is_gap_window_active(self) -> bool:
         return self.gap_window is not None and self.gap_window.end_offset == self.end_offset
 
+    @property
+    def _gap_start(self) -> int:
+        """Where the gaps begin that may be acquired; NO_OFFSET without any."""
+        window = self.gap_window
+        return window.gap_start_offset if window is not None and window.end_offset == self.end_offset else NO_OFFSET
+
     def next_fetch_offset(self) -> int:
         """Returns the first offset that can be acquired: one that is free again, or the next new one."""
         with self.lock:
@@ -367,31 +417,24 @@ class SharePartition:
                 return self.end_offset
             if not self.find_next_fetch_offset:
                 return self.end_offset + 1
-            found = self._first_available()
+            found = cached.first_available(self._gap_start)
             if found == NO_OFFSET:
                 self.find_next_fetch_offset = False
                 found = self.end_offset + 1
             return found
 
-    def _first_available(self) -> int:
-        gaps = self.is_gap_window_active
-        gap_start = self.gap_window.gap_start_offset if gaps and self.gap_window is not None else NO_OFFSET
-        for batch in self.cached:
-            if gaps:
-                if batch.first > gap_start:
-                    return gap_start
-                gap_start = max(batch.last + 1, gap_start)
-            for run in batch.runs:
-                if run.state == AVAILABLE and run.transition is None:
-                    return run.first
-        return NO_OFFSET
-
     def can_acquire_records(self) -> bool:
         """Returns whether a fetch may find something."""
+        return self.acquirable_offset() != NO_OFFSET
+
+    def acquirable_offset(self) -> int:
+        """Returns the next fetch offset; NO_OFFSET if only new records can be there, and too many are in flight."""
         with self.lock:
-            if self.next_fetch_offset() != self.end_offset + 1:
-                return True
-            return self.num_in_flight_records() < self.max_in_flight_records()
+            found = self.next_fetch_offset()
+            is_new = found == self.end_offset + 1
+            if is_new and self.num_in_flight_records() >= self.limits().partition_max_record_locks:
+                return NO_OFFSET
+            return found
 
     def num_in_flight_records(self) -> int:
         """Returns the number of offsets in flight."""
@@ -473,7 +516,7 @@ class SharePartition:
         cached = self.cached
         if not self._can_move_start_offset():
             return False
-        last_done, count = self._last_done()
+        last_done, count = cached.last_done(self.start_offset, self._gap_start)
         if last_done == NO_OFFSET:
             return False
         if last_done == cached.last_offset:
@@ -481,16 +524,14 @@ class SharePartition:
             cached.clear()
             self.delivery_complete_count = 0
             return True
-        index = bisect_right(cached.firsts, last_done) - 1
-        if last_done == cached.batches[index].last:
-            index += 1
-            self.start_offset = max(self.start_offset, cached.firsts[index])
-            if self.is_gap_window_active and self.gap_window is not None:
-                self.start_offset = min(self.gap_window.gap_start_offset, self.start_offset)
+        if cached.drop_up_to(last_done):
+            self.start_offset = max(self.start_offset, cached.batches[0].first)
+            gap_start = self._gap_start
+            if gap_start != NO_OFFSET:
+                self.start_offset = min(gap_start, self.start_offset)
         else:
             self.start_offset = max(self.start_offset, last_done + 1)
         self.delivery_complete_count -= count
-        cached.drop_below(index)
         return True
 
     def _can_move_start_offset(self) -> bool:
@@ -501,20 +542,6 @@ class SharePartition:
             return False
         run = batch.run_at(self.start_offset)
         return run.transition is None and run.state in TERMINAL
-
-    def _last_done(self) -> tuple[int, int]:
-        """Returns the last offset up to which everything is completed, and how many from the start on are."""
-        last_done, count = NO_OFFSET, 0
-        gap = self.gap_window.gap_start_offset if self.is_gap_window_active and self.gap_window is not None else None
-        for batch in self.cached:
-            if gap is not None and batch.last >= gap:
-                break
-            for run in batch.runs:
-                if run.transition is not None or run.state not in TERMINAL:
-                    return last_done, count
-                last_done = run.last
-                count += self._in_flight_of(run.first, run.last)
-        return last_done, count
 
     # --- the lock of a fetch ---------------------------------------------------------------------------
 
@@ -549,116 +576,44 @@ class SharePartition:
         if error is not None:
             raise error
         self._write_transitions(transitions)
+        if self._context.metrics is not None:
+            self._context.metrics.acknowledged(batches)
 
     def _acknowledged(
         self, member: str, batches: Sequence[ShareAcknowledgementBatch], transitions: list[Transition]
     ) -> KafkalogError | None:
+        limits = self.limits()
         for batch in batches:
-            types = batch.acknowledge_types
-            if any(not GAP <= kind <= RENEW for kind in types):
+            first, last, types = batch
+            if min(types, default=GAP) < GAP or max(types, default=GAP) > RENEW:
                 return InvalidRequestException(f"Invalid acknowledge type: [{', '.join(map(str, types))}]")
-            if batch.last_offset < self.start_offset:
+            if last < self.start_offset:
                 continue
-            found = self._batches_of(batch)
-            error = found if isinstance(found, KafkalogError) else self._ended(member, batch, found, transitions)
-            if error is not None:
-                return error
+            letters = max(types, default=GAP) >= RELEASE and self._has_dead_letters()
+            parts = [(start, end, self._new_state(kind, letters=letters)) for start, end, kind in _same_types(batch)]
+            renews = RENEW in types and self._configs.is_renew_acknowledge_enabled(self.group)
+            deadline_ms = self.new_deadline_ms() if renews else NO_DEADLINE
+            begun = len(transitions)
+            refused = self.cached.end(
+                first, last, self.start_offset, member, parts, deadline_ms, limits.delivery_count_limit, letters,
+                transitions,
+            )  # fmt: skip
+            for each in transitions[begun:]:
+                if each.state == ARCHIVING:
+                    each.cause = CLIENT_REJECT if each.asked == ARCHIVING else DELIVERY_COUNT_EXCEEDED
+                elif each.state in TERMINAL:
+                    self.delivery_complete_count += each.last - each.first + 1
+            if refused != ENDED:
+                is_past = refused in (FIRST_IS_PAST, LAST_IS_PAST)
+                return (InvalidRequestException if is_past else InvalidRecordStateException)(REFUSALS[refused])
         return None
 
-    def _batches_of(self, batch: ShareAcknowledgementBatch) -> list[InFlightBatch] | KafkalogError:
-        first, last = batch.first_offset, batch.last_offset
-        floor = self.cached.floor(first)
-        if floor is None:
-            if self._is_start_within(first, last):
-                floor = self.cached.floor(self.start_offset)
-            if floor is None:
-                return InvalidRecordStateException(
-                    "Batch record not found. The request batch offsets are not found in the cache."
-                )
-        found = self.cached.between(floor.first, last)
-        if found[-1].last < first:
-            return InvalidRequestException(
-                "Batch record not found. The first offset in request is past acquired records."
-            )
-        if found[-1].last < last:
-            return InvalidRequestException(
-                "Batch record not found. The last offset in request is past acquired records."
-            )
-        return found
+    def _new_state(self, kind: int, *, letters: bool) -> int:
+        """Returns the state that an acknowledgement asks for."""
+        return ARCHIVING if letters and kind == REJECT else NEW_STATES[kind]
 
     def _is_start_within(self, first: int, last: int) -> bool:
         return first < self.start_offset <= last
-
-    def _ended(
-        self,
-        member: str,
-        given: ShareAcknowledgementBatch,
-        batches: Iterable[InFlightBatch],
-        transitions: list[Transition],
-    ) -> KafkalogError | None:
-        for batch in batches:
-            if batch.last < self.start_offset:
-                continue
-            if not batch.tracked:
-                error = _whole_error(batch.whole, member)
-                if error is not None:
-                    return error
-            is_whole = given.first_offset <= batch.first and batch.last <= given.last_offset
-            moved = self._is_start_within(batch.first, batch.last)
-            if is_whole and not batch.tracked and len(given.acknowledge_types) == 1 and not moved:
-                if batch.whole.state != ACQUIRED:
-                    return InvalidRecordStateException(
-                        "The batch cannot be acknowledged. The batch is not in the acquired state."
-                    )
-                error = self._end_run(batch.whole, given.acknowledge_types[0], transitions)
-            else:
-                if not batch.tracked and batch.whole.state != ACQUIRED:
-                    return InvalidRecordStateException(
-                        "The batch cannot be acknowledged. The subset batch is not in the acquired state."
-                    )
-                batch.track_offsets()
-                error = self._end_offsets(member, given, batch, transitions)
-            if error is not None:
-                return error
-        return None
-
-    def _end_offsets(
-        self, member: str, given: ShareAcknowledgementBatch, batch: InFlightBatch, transitions: list[Transition]
-    ) -> KafkalogError | None:
-        least = max(batch.first, self.start_offset)
-        for first, last, kind in _same_types(given):
-            for run in batch.between(max(first, least), min(last, batch.last)):
-                if run.state != ACQUIRED:
-                    return InvalidRecordStateException("The offset cannot be acknowledged. The offset is not acquired.")
-                if run.transition is not None:
-                    return InvalidRecordStateException(
-                        "The record state is invalid. The acknowledgement of delivery could not be completed."
-                    )
-                if run.member != member:
-                    return InvalidRecordStateException("Member is not the owner of offset")
-                error = self._end_run(run, kind, transitions)
-                if error is not None:
-                    return error
-        return None
-
-    def _end_run(self, run: InFlightState, kind: int, transitions: list[Transition]) -> KafkalogError | None:
-        """Begins what an acknowledgement means for acquired records of the member."""
-        if kind == RENEW:
-            if not self._configs.is_renew_acknowledge_enabled(self.group):
-                return InvalidRecordStateException("Renewing acquisition locks is not enabled for the group.")
-            run.deadline_ms = self.new_deadline_ms()
-            return None
-        letters = self._has_dead_letters()
-        new = ARCHIVING if letters and kind == REJECT else NEW_STATES[kind]
-        made = Transition.start(run, new, self.max_delivery_count(), dead_letters=letters)
-        if made is None:
-            return InvalidRecordStateException("Unable to acknowledge records for the batch")
-        if made.state == ARCHIVING:
-            made.cause = CLIENT_REJECT if new == ARCHIVING else DELIVERY_COUNT_EXCEEDED
-        transitions.append(made)
-        if made.state in TERMINAL:
-            self.delivery_complete_count += run.last - run.first + 1
-        return None
 
     def release_acquired_records(self, member: str) -> None:
         """Makes everything available again that a member has acquired, because it leaves."""
@@ -720,7 +675,7 @@ class SharePartition:
 
         The timer calls it. Called too early, it sets the timer again.
         """
-        batches: list[tuple[int, int, int, int]] = []
+        batches: list[PersisterStateBatch] = []
         letters: list[tuple[int, int, int, str]] = []
         with self.lock:
             if self.partition_state != ACTIVE or self._is_torn:
@@ -735,6 +690,9 @@ class SharePartition:
                 self._context.timers.schedule(self._timer_key, delay_ms, self.release_expired)
             self.end_change()
         if batches:
+            if self._context.metrics is not None:
+                expired = sum(last - first + 1 for first, last, *_ in batches)
+                self._context.metrics.expired(self.group, self.partition, expired)
             # The states hold even if they cannot be written now, as in Kafka: a later write of these offsets has them.
             self._write(StateWrite(batches, letters=letters), raises=False)
             self._context.notify(self.group, self.partition)
@@ -743,7 +701,7 @@ class SharePartition:
         self,
         batch: InFlightBatch,
         now_ms: int,
-        batches: list[tuple[int, int, int, int]],
+        batches: list[PersisterStateBatch],
         letters: list[tuple[int, int, int, str]],
     ) -> None:
         due = [run for run in batch.runs if run.deadline_ms != NO_DEADLINE and not run.expired]
@@ -765,7 +723,7 @@ class SharePartition:
             ):
                 continue
             run.unlock()
-            batches.append((run.first, run.last, run.state, run.count))
+            batches.append(PersisterStateBatch(run.first, run.last, run.state, run.count))
             if run.state == ARCHIVING:
                 letters.append((run.first, run.last, run.count, DELIVERY_COUNT_EXCEEDED))
             elif run.state == AVAILABLE:
@@ -786,22 +744,17 @@ class SharePartition:
                     self.find_next_fetch_offset = True
                 if each.state in TERMINAL and run.state not in TERMINAL:
                     self.delivery_complete_count -= self._in_flight_of(run.first, run.last)
-            self._join_around(each.first)
-
-    def _join_around(self, offset: int) -> None:
-        batch = self.cached.floor(offset)
-        if batch is not None:
-            batch.join()
+            self.cached.join_around(each.first)
 
     def _write_transitions(self, transitions: list[Transition]) -> None:
         if not transitions:
             return
-        batches = [(each.first, each.last, each.state, each.count) for each in transitions]
-        letters = [
-            (each.first, each.last, each.count, each.cause or CLIENT_REJECT)
-            for each in transitions
-            if each.state == ARCHIVING
-        ]
+        batches: list[PersisterStateBatch] = []
+        letters: list[tuple[int, int, int, str]] = []
+        for each in transitions:
+            batches.append(PersisterStateBatch(each.first, each.last, each.state, each.count))
+            if each.state == ARCHIVING:
+                letters.append((each.first, each.last, each.count, each.cause or CLIENT_REJECT))
         self._write(StateWrite(batches, transitions, letters))
 
     def _write(self, write: StateWrite, *, raises: bool = True) -> None:
@@ -822,7 +775,7 @@ class SharePartition:
                         each.wake()  # it came too late for this one, and writes the next
             else:
                 write.wait()
-        if (write.letters and write.error is None) or (write.letters and not write.transitions):
+        if write.letters and (write.error is None or not write.transitions):
             self._write_letters(write.letters)
         if updated:
             self._context.notify(self.group, self.partition)
@@ -844,12 +797,14 @@ class SharePartition:
 
     def _write_waiting(self) -> bool:
         writes = self._writes[:]
-        self._is_shared = len(writes) > 1 or threading.active_count() > THREADS_ALONE
+        if self._context.persister.waits:
+            self._is_shared = len(writes) > 1 or threading.active_count() > THREADS_ALONE
         fresh = [each for each in writes if not each.is_written]
         if fresh:
             error: KafkalogError | None = None
             try:
-                self._write_share_group_state([batch for each in fresh for batch in each.batches])
+                batches = [batch for each in fresh for batch in each.batches] if len(fresh) > 1 else fresh[0].batches
+                self._write_share_group_state(batches)
             except KafkalogError as failed:
                 error = failed
             for each in fresh:
@@ -873,45 +828,38 @@ class SharePartition:
                 each.commit()
                 if each.state == AVAILABLE:
                     self.find_next_fetch_offset = True
-                self._join_around(each.first)
+                self.cached.join_around(each.first)
         else:
             self._roll_back(write.transitions)
         write.is_over = True
         write.wake()
 
-    def _write_share_group_state(self, batches: list[tuple[int, int, int, int]]) -> None:
+    def _write_share_group_state(self, batches: list[PersisterStateBatch]) -> None:
         with self.lock:
             start_offset, complete_count = self.start_offset, self.delivery_complete_count
-        state = {
-            "partition": self.partition.partition,
-            "stateEpoch": self.state_epoch,
-            "leaderEpoch": self.leader_epoch,
-            "startOffset": start_offset,
-            "deliveryCompleteCount": complete_count,
-            "stateBatches": [
-                {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
-                for first, last, state, count in batches
-            ],
-        }
-        topics = [{"topicId": self.partition.topic_id, "partitions": [state]}]
-        answer = self._context.persister.write_state({"groupId": self.group, "topics": topics})
-        self._checked(
-            answer, f"Failed to write the share group state for share partition {self.group}-{self.partition}"
-        )
+        write = PartitionWrite(self.state_epoch, self.leader_epoch, start_offset, complete_count, batches)
+        code, message = self._context.persister.write_partition(self._key, write)
+        if code:
+            failure = f"Failed to write the share group state for share partition {self.group}-{self.partition}"
+            raise _logged(failure, code, message)
 
     # --- dead letters ----------------------------------------------------------------------------------
 
     def _write_letters(self, letters: Iterable[tuple[int, int, int, str]]) -> None:
         """Writes dead letters, and then that their records are archived, whether or not the letters were written."""
-        archived: list[tuple[int, int, int, int]] = []
+        archived: list[PersisterStateBatch] = []
         for first, last, count, cause in letters:
+            is_written = False
             try:
                 self._context.dead_letters.write(DeadLetter(self.group, self.partition, first, last, count, cause))
+                is_written = True
             except KafkalogError as error:
                 Lines("kafkalog.coordinator").warning(
                     "offsets %d to %d of %s are archived without dead letters: %s", first, last, self.partition, error
                 )
-            archived.append((first, last, ARCHIVED, count))
+            if self._context.metrics is not None:
+                self._context.metrics.letters(self.group, last - first + 1, failed=not is_written)
+            archived.append(PersisterStateBatch(first, last, ARCHIVED, count))
         if not archived:
             return
         with self.lock:
@@ -931,31 +879,25 @@ class SharePartition:
         self.delivery_complete_count += self._in_flight_of(first, last)
 
 
+def _logged(failure: str, code: int, message: str | None) -> KafkalogError:
+    error = error_of(code, message)
+    Lines("kafkalog.coordinator").warning("%s: %s", failure, error)
+    return error
+
+
 def _fields(batch: Values) -> tuple[int, int, int, int]:
     return batch["firstOffset"], batch["lastOffset"], batch["deliveryState"], batch["deliveryCount"]
 
 
-def _whole_error(run: InFlightState, member: str) -> KafkalogError | None:
-    """Returns why a member cannot acknowledge a batch that is not tracked; None if it can."""
-    if run.member == NO_MEMBER:
-        return InvalidRecordStateException("The batch cannot be acknowledged. The batch is not in the acquired state.")
-    if run.member != member:
-        return InvalidRecordStateException("Member is not the owner of batch record")
-    if run.transition is not None:
-        return InvalidRecordStateException(
-            "The record state is invalid. The acknowledgement of delivery could not be completed."
-        )
-    return None
-
-
-def _same_types(batch: ShareAcknowledgementBatch) -> Iterable[tuple[int, int, int]]:
-    """Yields the ranges of offsets with the same acknowledge type."""
-    types = batch.acknowledge_types
+def _same_types(batch: ShareAcknowledgementBatch) -> list[tuple[int, int, int]]:
+    """Returns the ranges of offsets with the same acknowledge type."""
+    first, last, types = batch
     if len(types) == 1:
-        yield batch.first_offset, batch.last_offset, types[0]
-        return
+        return [(first, last, types[0])]
+    found: list[tuple[int, int, int]] = []
     start = 0
     for at in range(1, len(types) + 1):
         if at == len(types) or types[at] != types[start]:
-            yield batch.first_offset + start, batch.first_offset + at - 1, types[start]
+            found.append((first + start, first + at - 1, types[start]))
             start = at
+    return found

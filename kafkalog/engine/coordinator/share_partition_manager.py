@@ -8,21 +8,21 @@
 A share partition is made at its first use and kept until its group is unused, its topic goes, or somebody else takes
 its state over; then the next use reads it again. Fetches that wait are woken by appends (`notify_append`) and by
 records that become free. Queues of this process use the same share partitions as clients (`share_partition`, `hold`).
+A fetch of records that only a remote tier has reads them in a thread of its own, so that nobody else waits.
 Thread-safe. Source: SharePartitionManager (4.4.0).
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog.engine.coordinator.share_config import ShareGroupConfigProvider
-from kafkalog.engine.coordinator.share_fetch import DelayedShareFetch, ShareFetch, complete_all
+from kafkalog.engine.coordinator.share_fetch import DelayedShareFetch, ShareFetch
 from kafkalog.engine.coordinator.share_interfaces import (
     DeadLetters,
     NoDeadLetters,
@@ -47,6 +47,7 @@ from kafkalog.engine.coordinator.timers import Timers
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.error_codes import Errors, message_of
+from kafkalog.engine.format.share_records import SharePartitionKey
 from kafkalog.errors import (
     GroupIdNotFoundException,
     InvalidRequestException,
@@ -59,14 +60,18 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 
+if TYPE_CHECKING:
+    from kafkalog.engine.coordinator.share_metrics import ShareMetrics
+    from kafkalog.metrics.registry import Gauge
+
 # After these errors a share partition is forgotten, and its next use reads the state again.
 FENCING = (NotLeaderOrFollowerException, GroupIdNotFoundException, UnknownTopicOrPartitionException)
+FAR_THREADS = 10  # remote.log.reader.threads
 Key = tuple[str, str, int]  # group, topic id, partition
 Outcome = dict[TopicIdPartition, "KafkalogError | None"]
 Change = Callable[[SharePartition], None]
 K = TypeVar("K")
 Told = Callable[[str, TopicIdPartition], None]
-_numbers = itertools.count()
 
 
 def _acknowledge(found: SharePartition, *, member: str, batches: Sequence[ShareAcknowledgementBatch]) -> None:
@@ -107,14 +112,18 @@ class SharePartitionManager:
         *,
         configs: ShareGroupConfigProvider | None = None,
         dead_letters: DeadLetters | None = None,
+        metrics: ShareMetrics | None = None,
+        known_epoch: Callable[[SharePartitionKey], int] = lambda key: 0,
     ) -> None:
+        """`known_epoch`: the leader epoch of the state that an earlier process left."""
+        self._known_epoch = known_epoch
         self.configs = configs or ShareGroupConfigProvider()
         self.sessions = ShareSessionCache(self.configs.defaults.max_share_sessions)
         self.sessions.listener = self
         self._logs = logs
         self._timers = timers
         self._context = ShareContext(
-            logs, persister, timers, clock, self.configs, dead_letters or NoDeadLetters(), self.notify
+            logs, persister, timers, clock, self.configs, dead_letters or NoDeadLetters(), self.notify, metrics
         )
         self._lock = threading.RLock()
         self._partitions: dict[Key, SharePartition] = {}  # guarded by _lock, like the rest
@@ -122,7 +131,19 @@ class SharePartitionManager:
         self._by_log: dict[tuple[str, int], dict[DelayedShareFetch, None]] = {}
         self._bells: dict[tuple[str, int], LogBell] = {}
         self._held: Counter[str] = Counter()  # by group: the queues of this process
-        self._told: list[Told] = []  # who else is told of records that become free
+        self._far: ThreadPoolExecutor | None = None  # made at the first read from a remote tier
+        self._told: tuple[Told, ...] = ()  # replaced whole; who else is told of records that become free
+
+    def gauges(self) -> list[Gauge]:
+        """Returns the gauges of the share partitions."""
+        from kafkalog.engine.coordinator.share_metrics import in_flight_gauges  # few processes are asked
+
+        found: list[Gauge] = []
+        for each in list(self._partitions.values()):
+            with each.lock:
+                offsets, batches = each.num_in_flight_records(), len(each.cached)
+            found += in_flight_gauges(each.group, each.partition, offsets, batches)
+        return found
 
     # --- share partitions ------------------------------------------------------------------------------
 
@@ -147,13 +168,13 @@ class SharePartitionManager:
         found = self._partitions.get(key)
         if found is not None and not found.is_over:
             return found
+        epoch = max(self._logs.leader_epoch(partition), self._known_epoch(SharePartitionKey(*key)))
         with self._lock:
             found = self._partitions.get(key)
             if found is not None and found.is_over:
                 self._remove(group, partition)
                 found = None
             if found is None:
-                epoch = self._logs.leader_epoch(partition)
                 found = self._partitions[key] = SharePartition(group, partition, self._context, epoch)
             return found
 
@@ -162,6 +183,8 @@ class SharePartitionManager:
             found = self._partitions.pop((group, *partition[:2]), None)
         if found is not None:
             found.mark_fenced()
+            if self._context.metrics is not None:
+                self._context.metrics.forget(group, partition)
             self.notify(group, partition)
 
     def fenced(self, group: str, partition: TopicIdPartition, error: BaseException) -> None:
@@ -191,12 +214,12 @@ class SharePartitionManager:
     def tell(self, told: Told) -> None:
         """Calls `told(group, partition)` whenever records may have become free, until `tell_no_more`."""
         with self._lock:
-            self._told.append(told)
+            self._told = (*self._told, told)
 
     def tell_no_more(self, told: Told) -> None:
         """Ends `tell`."""
-        with self._lock, contextlib.suppress(ValueError):
-            self._told.remove(told)
+        with self._lock:
+            self._told = tuple(each for each in self._told if each != told)
 
     def on_member_leave(self, group: str, member: str) -> None:
         """Releases what a member has, because its connection has ended."""
@@ -218,6 +241,10 @@ class SharePartitionManager:
             self._remove(found.group, found.partition)
         for each in waiting:
             each.fetch.maybe_complete({})
+        with self._lock:
+            far, self._far = self._far, None
+        if far is not None:
+            far.shutdown(wait=True, cancel_futures=True)
 
     # --- sessions --------------------------------------------------------------------------------------
 
@@ -332,27 +359,42 @@ class SharePartitionManager:
             fetch.maybe_complete({})
             return
         delayed = DelayedShareFetch(fetch, found, self._logs, partial(self.fenced, fetch.group))
-        if not delayed.try_complete():
+        if not self._let_try(delayed):
             self._wait(delayed)
+
+    def _let_try(self, delayed: DelayedShareFetch, *, force: bool = False) -> bool:
+        """Lets a fetch try, in another thread if it reads from a remote tier.  Returns whether it is completed."""
+        if delayed.is_completed:
+            return True
+        if delayed.reads_far():
+            with self._lock:
+                if self._far is None:
+                    self._far = ThreadPoolExecutor(FAR_THREADS, "kafkalog-share-remote")
+                self._far.submit(self._try_far, delayed, force)
+            return False
+        return delayed.force_complete() if force else delayed.try_complete()
+
+    def _try_far(self, delayed: DelayedShareFetch, force: bool) -> None:
+        if delayed.force_complete() if force else delayed.try_complete():
+            self._leave(delayed)
 
     def _wait(self, delayed: DelayedShareFetch) -> None:
         fetch = delayed.fetch
-        key = ("share-fetch", next(_numbers))
         with self._lock:
             for each in delayed.partitions:
                 self._waiting.setdefault((fetch.group, *each[:2]), {})[delayed] = None
                 self._by_log.setdefault(each[:2], {})[delayed] = None
-        self._timers.schedule(key, fetch.max_wait_ms, partial(self._time_over, delayed))
+        self._timers.schedule(("share-fetch", delayed), fetch.max_wait_ms, partial(self._time_over, delayed))
         self._arm(delayed.partitions)
-        if delayed.try_complete():  # records may have come before it was on the lists
-            self._timers.cancel(key)
+        if self._let_try(delayed) or delayed.is_completed:  # records may have come before it was on the lists
             self._leave(delayed)
 
     def _time_over(self, delayed: DelayedShareFetch) -> None:
-        delayed.force_complete()
-        self._leave(delayed)
+        if self._let_try(delayed, force=True):
+            self._leave(delayed)
 
     def _leave(self, delayed: DelayedShareFetch) -> None:
+        self._timers.cancel(("share-fetch", delayed))
         with self._lock:
             for each in delayed.partitions:
                 _drop(self._waiting, (delayed.fetch.group, *each[:2]), delayed)
@@ -387,14 +429,13 @@ class SharePartitionManager:
 
     def notify(self, group: str, partition: TopicIdPartition) -> None:
         """Lets the fetches of a group try that wait for a partition."""
-        self._try(self._waiting.get((group, *partition[:2])))
-        for told in list(self._told):
+        if self._waiting:
+            self._try(self._waiting.get((group, *partition[:2])))
+        for told in self._told:
             told(group, partition)
 
     def _try(self, waiting: Mapping[DelayedShareFetch, None] | None) -> None:
         if waiting:
-            fetches = list(waiting)
-            complete_all(fetches)
-            for each in fetches:
-                if each.is_completed:
+            for each in list(waiting):
+                if self._let_try(each):
                     self._leave(each)

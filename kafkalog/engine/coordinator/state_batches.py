@@ -6,7 +6,7 @@ PersisterStateBatchCombiner (4.4.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kafkalog.engine.format.share_records import NO_OFFSET, PersisterStateBatch
 from kafkalog.errors import IllegalArgumentException
@@ -15,23 +15,24 @@ Priority = tuple[int, int]  # delivery count, delivery state
 
 
 def combine_state_batches(
-    so_far: Iterable[PersisterStateBatch], new: Iterable[PersisterStateBatch], start_offset: int
+    so_far: Sequence[PersisterStateBatch], new: Sequence[PersisterStateBatch], start_offset: int
 ) -> tuple[PersisterStateBatch, ...]:
     """Returns the states of all offsets from `start_offset` on (-1: of all), as sorted batches without overlap.
 
     Neighbours with the same state are joined. A single batch is returned as it is. Raises IllegalArgumentException for
     a batch that ends before it begins, if there are several.
     """
-    pruned = [*_pruned(so_far, start_offset), *_pruned(new, start_offset)]
+    if not so_far and len(new) == 1 and start_offset <= new[0].first_offset <= new[0].last_offset:
+        return (new[0],)  # most writes
+    pruned: list[PersisterStateBatch] = []
+    for batches in (so_far, new):
+        for each in batches:
+            first, last, state, count = each
+            if start_offset == NO_OFFSET or first >= start_offset <= last:
+                pruned.append(each)
+            elif last >= start_offset:
+                pruned.append(PersisterStateBatch(start_offset, last, state, count))
     return tuple(pruned) if len(pruned) < 2 else tuple(_swept(pruned))
-
-
-def _pruned(batches: Iterable[PersisterStateBatch], start_offset: int) -> Iterable[PersisterStateBatch]:
-    for each in batches:
-        if start_offset == NO_OFFSET or each.first_offset >= start_offset <= each.last_offset:
-            yield each
-        elif each.last_offset >= start_offset:
-            yield each._replace(first_offset=start_offset)
 
 
 def _swept(batches: list[PersisterStateBatch]) -> list[PersisterStateBatch]:

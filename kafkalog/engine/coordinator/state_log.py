@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkalog._native.codec.batches import header_at
-from kafkalog.engine.format import records
-from kafkalog.engine.format.batch import NO_PRODUCER, RECORD_BATCH_OVERHEAD, ProducerFields
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog.engine.format import codecs, records
+from kafkalog.engine.format.batch import NO_PRODUCER, RECORD_BATCH_OVERHEAD, TRANSACTIONAL_FLAG, ProducerFields
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.control import (
     ControlRecordType,
@@ -96,6 +97,11 @@ class StateLog(Protocol):
         """The size of the largest batch that it accepts."""
         ...
 
+    @property
+    def codec(self) -> int:
+        """The codec of the batches that a coordinator appends (`codecs.NAMES`)."""
+        ...
+
     def read(self, start: int | None = None) -> Iterator[StateBatch]:
         """Yields the batches from offset `start` (None: from the log's start) to the end."""
         ...
@@ -133,9 +139,29 @@ class Markers(Protocol):
 # --- batches ----------------------------------------------------------------------------------------
 
 
-def records_batch(rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields) -> bytes:
-    """Returns a batch of records, all with the timestamp `now_ms`."""
+def records_batch(rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields, codec: int = codecs.NONE) -> bytes:
+    """Returns a batch of records, all with the timestamp `now_ms`; empty bytes without records."""
+    if codec != codecs.NONE:
+        return _compressed_batch(rows, now_ms, producer, codec)
+    given = [(value, key) for key, value in rows]
+    if not given:
+        return b""
+    encoder = ColumnEncoder.from_rows(given, now_ms)
+    assert encoder is not None, "a coordinator's keys and values are bytes"
+    batch, count, verdict = encoder.encode_batch(
+        attributes=TRANSACTIONAL_FLAG if producer.transactional else 0,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=producer.base_sequence,
+    )
+    assert batch is not None, (count, verdict)
+    assert count == len(given), (count, verdict)
+    return batch.data
+
+
+def _compressed_batch(rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields, codec: int) -> bytes:
     builder = MemoryRecordsBuilder(
+        codec=codec,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         base_sequence=producer.base_sequence,
@@ -146,24 +172,26 @@ def records_batch(rows: Iterable[KeyValue], now_ms: int, producer: ProducerField
     return builder.build()
 
 
-def in_batches(rows: Iterable[KeyValue], bytes_max: int) -> Iterator[list[KeyValue]]:
-    """Yields records in groups that fit into a batch of at most `bytes_max` (or one record, if that is larger)."""
+def in_batches(rows: Iterable[KeyValue], bytes_max: int) -> list[list[KeyValue]]:
+    """Returns records in groups that fit into a batch of at most `bytes_max` (or one record, if that is larger)."""
+    groups: list[list[KeyValue]] = []
     group: list[KeyValue] = []
     size = RECORD_BATCH_OVERHEAD
     for row in rows:
         more = len(row[0]) + len(row[1] or b"") + RECORD_OVERHEAD_MAX
         if group and size + more > bytes_max:
-            yield group
+            groups.append(group)
             group, size = [], RECORD_BATCH_OVERHEAD
         group.append(row)
         size += more
     if group:
-        yield group
+        groups.append(group)
+    return groups
 
 
 def append_whole(log: StateLog, rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields) -> int:
     """Appends records as one batch, all or nothing. Raises RecordTooLargeException if it is too large."""
-    batch = records_batch(rows, now_ms, producer)
+    batch = records_batch(rows, now_ms, producer, log.codec)
     if len(batch) > log.batch_bytes_max:
         raise RecordTooLargeException(
             f"a batch of {len(batch)} bytes, expected at most {log.batch_bytes_max}",

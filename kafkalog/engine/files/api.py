@@ -509,6 +509,13 @@ class Files(ABC):
         """Creates an empty file if it does not exist."""
         self.open(path, create=True).close()
 
+    def make_private(self, path: str) -> None:
+        """Lets only the owner read and write a file, which is created if it does not exist.
+
+        File systems without owners, such as object storage, only create it.
+        """
+        self.create(path)
+
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
         """Replaces a file's content in place, not atomically.
 
@@ -532,16 +539,17 @@ class Files(ABC):
         """
         yield functools.partial(self.sync_dir, path)
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
+    def write_atomic(self, path: str, data: Buffer, *, private: bool = False) -> None:
         """Replaces a small file as Kafka's CheckpointFile does: `<path>.tmp`, fsync, rename, fsync of the parent.
 
         Args:
             path: The file.
             data: The new content.
+            private: Only the owner can read the file, whatever the umask is.
         """
-        self.write_all_atomic(parent_dir(path), {path: data})
+        self.write_all_atomic(parent_dir(path), {path: data}, private=private)
 
-    def write_all_atomic(self, folder: str, contents: Mapping[str, Buffer]) -> None:
+    def write_all_atomic(self, folder: str, contents: Mapping[str, Buffer], *, private: bool = False) -> None:
         """Replaces several files in one directory, each as `write_atomic`.
 
         All are written before the first one is renamed: if space or descriptors run out, no file changes.
@@ -549,11 +557,15 @@ class Files(ABC):
         Args:
             folder: The directory.
             contents: Maps each path to its new content.
+            private: Only the owner can read the files.
         """
         temporaries = {path: path + ".tmp" for path in contents}
         with self.dir_to_sync(folder) as sync_dir:
             try:
                 for path, data in contents.items():
+                    if private:
+                        self.unlink_if_exists(temporaries[path])  # somebody may have an old one open
+                        self.make_private(temporaries[path])
                     self.write_file(temporaries[path], data, sync=True)
             except OSError as error:
                 if is_shortage(error):  # unfinished files take space that others need

@@ -178,6 +178,12 @@ class MountedFiles(OsFiles):
         else:
             super().sync_dir(path)
 
+    def make_private(self, path: str) -> None:
+        if _mounts and (other := mounted(path)) is not None:
+            other.make_private(path)
+        else:
+            super().make_private(path)
+
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         if _mounts and (other := mounted(path)) is not None:
             other.set_mtime_ms(path, mtime_ms)

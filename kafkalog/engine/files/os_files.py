@@ -33,6 +33,8 @@ READ_ON_BYTES = 1 << 20
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
+_CREATE = _WRITE | os.O_CREAT
+_PRIVATE = 0o600
 
 
 class OsFile(Descriptor, File):
@@ -179,6 +181,15 @@ class OsFiles(Files):
             file.close()
             raise _not_regular(path, found.st_mode)
         return file, found.st_size
+
+    def make_private(self, path: str) -> None:
+        # A file is never readable by others, not even while it is created.
+        file = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_CREATE,), (_PRIVATE,)))))
+        try:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) != _PRIVATE:
+                os.fchmod(file.fileno(), _PRIVATE)
+        finally:
+            file.close()
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

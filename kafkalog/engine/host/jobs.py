@@ -126,7 +126,7 @@ def _start(name: str, pool: _Pool, number: int, stop: _Stop, end: _thread.LockTy
             end.release()
 
     try:
-        threading.Thread(target=run, name=name).start()
+        threading.Thread(target=run, name=name, daemon=True).start()
     except BaseException:
         end.release()
         raise

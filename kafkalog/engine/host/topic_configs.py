@@ -44,7 +44,7 @@ LOGGER = "kafkalog.manager"
 
 VERSION = 0
 PARTITIONS_MAX = 1_000_000  # a topic with more in the file is refused as damage
-WHOLE_BYTES = 1 << 14  # a file that is smaller is replaced whole at each change
+WHOLE_BYTES = 1 << 12  # a file that is smaller is replaced whole at each change
 _END = b"\n}\n"  # the end of the part that was written whole; the lines follow
 
 
