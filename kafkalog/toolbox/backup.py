@@ -21,6 +21,9 @@ one of `__transaction_state` that the first transaction of an id creates, a late
 Topics' settings are those of the time at which partitions were listed.  A topic that is deleted before all of it was
 copied is left out together with its settings, and a note says so.
 
+The id of the cluster, the counter of producer ids, and users, ACLs and quotas of a server are copied last.  Users, ACLs
+and quotas are left out if partitions are named.  Only the owner can read their copy.
+
 Checkpoints never claim more than the copy has.  A recovery point is the copy's end, because all of it is synced and was
 checked.  (For a partition with damage it is the source's recovery point, if that is less.)  The next open recovers the
 last segment of each partition, as after a crash, and loses nothing.  High watermarks and the cleaner's offsets are
@@ -109,7 +112,8 @@ LOOKS_MAX = 20  # reads of the topics' settings and the partitions, until nothin
 STATE_LOOKS_MAX = 1000  # the same for partitions of __transaction_state, of which Kafka's default is 50
 NOBODY = TopicPartition("", -1)  # no partition has this name
 GONE = "{} was deleted or moved before it was copied"
-KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint")
+# Producer ids are read after the records, whose ids they must exceed.
+KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint", *names.SERVER_FILES)
 # Partitions are copied in this order: `__transaction_state` first, other topics in between (see the module).
 _ORDER = {names.TRANSACTION_STATE_TOPIC: 0, names.GROUP_METADATA_TOPIC: 1}
 _LAST = {names.REMOTE_LOG_METADATA_TOPIC: 3, names.CLUSTER_METADATA_TOPIC: 4}
@@ -679,6 +683,8 @@ class _Run:
         if settings is not None:
             held[names.TOPIC_CONFIGS_FILE] = settings
         for name in KEPT_AT_THE_TOP:
+            if name == names.SERVER_STATE_FILE and self._wanted is not None:
+                continue  # some topics may be for people who may not see the users
             data = self._small_file(os.path.join(directory.source, name))
             if data is not None:
                 held[name] = data
@@ -689,6 +695,8 @@ class _Run:
                 checkpoint.write({each: offset for each, offset in lines.items() if checkpoint.can_hold(each)})
                 held[name] = files.read_bytes(checkpoint.path)
         for name, data in held.items():
+            if name == names.SERVER_STATE_FILE:
+                files.make_private(os.path.join(target, name))
             if name not in directory.offsets:
                 files.write_file(os.path.join(target, name), data, sync=True)
             self.report.add(COPIED, len(data))

@@ -189,11 +189,14 @@ class Placing:
         self._link = link
         self._said_no_link = False
 
-    def place(self, source: str, target: str, size: int, *, may_link: bool = False) -> str:
-        """Puts the first `size` bytes of a file into a new file, or links it; returns how."""
+    def place(self, source: str, target: str, size: int, *, may_link: bool = False, private: bool = False) -> str:
+        """Puts the first `size` bytes of a file into a new file, or links it; returns how.  Only the owner can read a
+        `private` one."""
         files = self.files
         with files.open(source, writable=False) as file:
-            with files.open(target, create=True, exclusive=True) as out:
+            if private:
+                files.make_private(target)
+            with files.open(target, create=True, exclusive=not private) as out:
                 if out.clone_from(file):
                     if out.size() > size:
                         out.truncate(size)

@@ -337,7 +337,8 @@ def _refuses(look: CursorLook, plan: ChangePlan, group: str, found: GroupCursors
     if found.is_a_brokers:
         why = f"it is a {found.listed.type.value.lower()} group: only a broker may change its offsets"
     elif found.members and not members_gone:
-        why = f"it is {found.listed.state}, and its {len(found.members)} members use these offsets"
+        who = "its member uses" if len(found.members) == 1 else f"its {len(found.members)} members use"
+        why = f"it is {found.listed.state}, and {who} these offsets"
     if why is not None:
         plan.refused[group] = why
     return why is not None

@@ -19,6 +19,7 @@ from kafkalog._face.named import names_partition
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.groups import GroupType, ListedGroup, ListedMember
 from kafkalog.engine.coordinator.partition_logs import SourceStateLog
+from kafkalog.engine.coordinator.share_cursors import States, share_cursors, states_in
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.format.group_records import NO_TIMESTAMP, CommittedOffset
 from kafkalog.engine.format.java_text import ZERO_UUID
@@ -30,7 +31,6 @@ from kafkalog.engine.host.topic_configs import stored_content
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.toolbox.share_cursors import States, share_cursors, states_in
 
 __all__ = ["Bounds", "Cursor", "CursorLook", "GroupCursors"]
 
@@ -274,7 +274,7 @@ class CursorLook:
                 if partition.topic == SHARE_GROUP_STATE_TOPIC:
                     try:
                         with self._view(home, partition) as view:
-                            read.update(states_in(view, self.clock))
+                            read.update(states_in(view, view.directory, self.clock))
                             self._check_end(view)
                     except KafkalogError as error:
                         self._tell(os.path.join(home, str(partition)), error)

@@ -17,7 +17,8 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from kafkalog.engine.files import OS_FILES, Files, local_path
+from kafkalog._face.producer_ids import counter_after
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, local_path
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
@@ -259,7 +260,7 @@ class _Restore:
             )
         if placing is not None:
             try:
-                placing.place(source, target, held.size)
+                placing.place(source, target, held.size, private=os.path.basename(target) == names.SERVER_STATE_FILE)
             except Changed:
                 raise CorruptRecordException(
                     "the file was truncated while it was copied", path=source, hint=TAKE_ANOTHER
@@ -280,15 +281,23 @@ class _Restore:
     def _own_files(
         self, directory: BackedDirectory, source: str, target: str, kept: Collection[TopicPartition], *, is_whole: bool
     ) -> None:
-        """Copies the checkpoints, the topics' settings and meta.properties."""
+        """Copies the checkpoints, the topics' settings, meta.properties, and what a server keeps.
+
+        Users, ACLs and quotas are restored with all of a backup only.
+        """
         files = self._files
-        for name, held in directory.files.items():
-            self._file(os.path.join(source, name), os.path.join(target, name), held)
+        chosen = [name for name in directory.files if is_whole or name != names.SERVER_STATE_FILE]
+        for name in chosen:
+            self._file(os.path.join(source, name), os.path.join(target, name), directory.files[name])
         if self._placing is None:
             return
-        for name in directory.files:
+        for name in chosen:
             self._placing.syncs.add(os.path.join(target, name))
         self._placing.syncs.wait()
+        if names.PRODUCER_IDS_FILE in directory.files:
+            path = os.path.join(target, names.PRODUCER_IDS_FILE)
+            elapsed_ms = SYSTEM_CLOCK.milliseconds() - self._manifest.finished_ms
+            files.write_atomic(path, counter_after(read_small(path, files), elapsed_ms))
         if not is_whole:
             for name in names.OFFSET_CHECKPOINT_FILES:
                 if name in directory.files:

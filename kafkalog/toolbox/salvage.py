@@ -5,7 +5,8 @@ file that cannot be read at all is reported as lost, and the others are copied. 
 a gap, as compaction does.  A gap between two segments is a loss too: a file is missing.  In a log that may have been
 compacted it is a loss only if an index of the missing segment still exists; otherwise a note reports it.  Fields that
 no CRC covers are judged by the neighbours: a batch is left out if its offsets do not fit between them, or if its magic
-is unknown.  Indexes are built for what was copied.  The topic id, the log start and the topics' settings are copied.
+is unknown.  Indexes are built for what was copied.  The topic id, the log start and the topics' settings are copied,
+and what a server keeps next to the data if all partitions are.
 Leader epochs that go back are repaired (`epoch_order`).  An open of the new directory, also by Kafka, finds no
 clean-shutdown marker and rebuilds epochs and producer state.
 """
@@ -27,6 +28,7 @@ from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
+from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.host.topic_configs import take_over
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.segment.loss import VERDICT_TEXT, Lost, all_zero
@@ -200,8 +202,27 @@ def _salvage_to(
         if wrong is None:
             raise
         report.lost.append(Lost(path, 0, 0, 0, -1, f"the topics' settings: {wrong.what}"))
+    if partitions.keys() == list_partitions(source, files=files).keys():
+        _take_server_files(source, target, files, report)
     files.sync_dir(target)
     return report
+
+
+def _take_server_files(source: str, target: str, files: Files, report: SalvageReport) -> None:
+    """Copies what a server keeps next to the data, as far as it can be read."""
+    for name in names.SERVER_FILES:
+        path = os.path.join(source, name)
+        try:
+            data = read_small(path, files)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            wrong = unread(error, path)
+            if wrong is None:
+                raise
+            report.lost.append(Lost(path, 0, 0, 0, -1, wrong.what))
+            continue
+        files.write_atomic(os.path.join(target, name), data, private=name == names.SERVER_STATE_FILE)
 
 
 def _read_offsets(source: str, name: str, files: Files, report: SalvageReport) -> Mapping[TopicPartition, int]:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_manifest import MANIFEST_FILE, newest_backup, read_manifest
 from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.restore import restore
+from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.store_kit import NOW_MS, open_store
@@ -98,6 +100,45 @@ def test_a_backup_reads_as_the_source_and_restores_to_it(shop: Path, tmp_path: P
         assert [info.name for info in store.cursors()] == ["biller"]
         assert store.topic("orders").append(b"more", partition=0).offset == 12
     assert sorted(os.listdir(tmp_path)) == ["again", "saved", "shop"]
+
+
+SERVER = {
+    ".kafkalog_cluster": b"AAAAAAAAAAAAAAAAAAAABQ\n",
+    ".kafkalog_producer_ids": b"0\n%d\n" % (1 << 48 | 2000),
+    ".kafkalog_server": b'{"version": 0, "revision": 7}',
+}
+
+
+def test_what_a_server_keeps_is_in_a_backup(shop: Path, tmp_path: Path) -> None:
+    for name, data in SERVER.items():
+        (shop / name).write_bytes(data)
+    backup(shop, tmp_path / "saved", files=FAST)
+    restore(tmp_path / "saved", tmp_path / "again", files=FAST)
+    salvage(shop, tmp_path / "salvaged", kafkalog.list_partitions(shop), files=FAST)
+    for copy in (copy_of(tmp_path / "saved"), tmp_path / "salvaged", tmp_path / "again"):
+        for name, data in SERVER.items():
+            if copy.name != "again" or name != ".kafkalog_producer_ids":
+                assert (copy / name).read_bytes() == data
+        assert stat.S_IMODE((copy / ".kafkalog_server").stat().st_mode) == 0o600
+    first_free = int((tmp_path / "again" / ".kafkalog_producer_ids").read_bytes().split()[1])
+    assert first_free >= (1 << 48 | 2000) + 1000  # ids that were given since the backup are not given again
+    assert verify(tmp_path / "again").ok
+
+
+def test_users_are_not_in_a_copy_of_some_partitions(shop: Path, tmp_path: Path) -> None:
+    for name, data in SERVER.items():
+        (shop / name).write_bytes(data)
+    backup(shop, tmp_path / "whole", files=FAST)
+    backup(shop, tmp_path / "some", partitions=["orders-0"], files=FAST)
+    restore(tmp_path / "whole", tmp_path / "again", partitions=["orders-0"], files=FAST)
+    one = {each: path for each, path in kafkalog.list_partitions(shop).items() if each == ("orders", 0)}
+    salvage(shop, tmp_path / "salvaged", one, files=FAST)
+    found = {
+        copy.name: sorted(SERVER.keys() & set(os.listdir(copy)))
+        for copy in (copy_of(tmp_path / "some"), tmp_path / "again", tmp_path / "salvaged")
+    }
+    others = [".kafkalog_cluster", ".kafkalog_producer_ids"]
+    assert found == {"log-dir-1": others, "again": others, "salvaged": []}
 
 
 def test_checkpoints_say_no_more_than_what_is_there(shop: Path, tmp_path: Path) -> None:
