@@ -41,6 +41,7 @@ STRATEGIES = ("assign", "subscribe", "subscribepattern")
 
 KNOWN = (
     "path",
+    "content",
     "paths",
     "assign",
     "subscribe",

@@ -26,7 +26,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     UnsupportedOperationException,
 )
-from kafkalog.spark import changes
+from kafkalog.spark import changes, cursor_table
 from kafkalog.spark.column_types import check_nested, not_null_of, promised, struct_of
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.json_values import JsonValues, json_values, parsed, with_json
@@ -82,6 +82,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         """Returns the columns of Spark's Kafka source (`headers` with includeHeaders), or those of option `columns`."""
         kept = options_to_keep(self.options) if is_of_table(self.options) else None
         given = self.options if kept is None else kept
+        if cursor_table.is_asked(given):
+            return struct_of(cursor_table.COLUMN_TYPES, kept)
         options = parse_options({**self.session_options, **given}, streaming=None)
         parse_triggers(given)  # also for streams: their query would begin before it is refused
         columns = options.columns
@@ -106,6 +108,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
+        if cursor_table.is_asked(self._given(schema)):
+            return cursor_table.CursorReader(options_to_read(schema.fields, self.options), schema)
         options, columns = self._read_options(self._given(schema), streaming=False), _columns(schema)
         note_stream_options(self.options)
         if options.columns not in (None, columns):
@@ -123,7 +127,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         try:
             from kafkalog.spark.streaming import KafkalogStreamReader
 
-            given, columns = self._given(schema), _columns(schema)
+            given = self._given(schema)
+            if cursor_table.is_asked(given):
+                raise IllegalArgumentException("option content=cursors is for batches", hint="use spark.read")
+            columns = _columns(schema)
             options = self._read_options(given, streaming=True)
             _check_columns(options, columns)
             values = json_values(schema, options.value_schema)
@@ -141,11 +148,17 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             raise IllegalArgumentException(
                 "Save mode Overwrite not allowed for kafkalog. Allowed save mode is Append.", hint='.mode("append")'
             )
+        if cursor_table.is_asked(self.options):
+            return cursor_table.CursorWriter(self.options, schema)
         check_sink(self.options)
         return _writing().KafkalogWriter(parse_sink_options({**self.session_options, **self.options}), schema)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        if cursor_table.is_asked(self.options):
+            raise IllegalArgumentException(
+                "option content=cursors is for batches", hint="use df.write, also inside foreachBatch"
+            )
         # Output mode complete says overwrite; as with Kafka, the rows of each micro-batch are appended.
         check_sink(self.options)
         return _writing().KafkalogStreamWriter(parse_sink_options({**self.session_options, **self.options}), schema)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KNOWN = (
     "path",
+    "content",
     "topic",
     "createTopics",
     "numPartitions",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.servers import Servers, both
+from tests.broker.servers import Servers, both
 from tests.conftest import need_broker
 from tests.spark import connector
 

@@ -57,7 +57,7 @@ LINES = (
     names.LOG_START_OFFSET_CHECKPOINT_FILE,
     names.CLEANER_OFFSET_CHECKPOINT_FILE,
 )
-_COPIED = names.LOG_DIR_FILES - {names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE}
+_COPIED = names.LOG_DIR_FILES - {names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE, *names.SERVER_FILES}
 
 
 @dataclass(frozen=True)
