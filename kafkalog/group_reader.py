@@ -26,7 +26,24 @@ A reader leaves the group when it is closed or dropped, and its partitions go to
 it is not used for `max_poll_interval_ms`; when it is used again, it joins again, and begins with the committed offsets.
 If the process is killed, the next process that opens the store removes its members when it joins the group.
 
-In asyncio, each task has a reader of its own, and reads with `async for`.
+With `pattern` instead of `topics`, the group reads all topics whose names match, also those that are created later.
+
+With `group_instance_id` a reader is a static member.  Closing it does not move its partitions: the next reader of that
+name gets them back, without a rebalance.  If none comes within the session timeout (45 seconds), the others get them.
+
+Read with `follow`, or call `poll` in a loop.  `for record in reader` ends when the reader has no more records now, as
+with every reader, and that is at once if it has no partition yet.  A reader that is not read keeps its partitions until
+`max_poll_interval_ms` has passed, and nobody gets their records.  So close a reader at the end of its loop.
+
+`on_assign` and `on_revoke` can commit, seek and ask for positions.  They cannot read.
+
+In asyncio, each task has a reader of its own:
+
+    async def work():
+        async with store.reader("billing", topics=["orders"], group=True) as reader:
+            async for record in reader.follow(timeout_ms=1000):
+                print(record.key, record.value)
+                await reader.commit_async()
 """
 
 from __future__ import annotations
@@ -39,6 +56,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog import _shown
 from kafkalog._face.group_members import MemberOptions, finalizer
+from kafkalog.engine.files.lines import Lines
 from kafkalog.errors import (
     FencedMemberEpochException,
     GroupIdNotFoundException,
@@ -59,6 +77,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupReader"]
 
+_LINES = Lines("kafkalog.coordinator")
 _LOST = (
     FencedMemberEpochException, GroupIdNotFoundException, StaleMemberEpochException, UnknownMemberIdException,
 )  # fmt: skip
@@ -67,7 +86,8 @@ _LOST = (
 class GroupReader(StoreReader):
     """A reader that is a member of a consumer group; returned by `Store.reader` with `group=True`.
 
-    It has all methods of a StoreReader.  `assignment` changes when members come and go.
+    It has all methods of a StoreReader.  `assignment` changes when members come and go.  Read with `follow` or `poll`:
+    `for record in reader` ends at once while the reader has no partition.
 
     Example:
         >>> with kafkalog.open("data") as store:
@@ -86,16 +106,26 @@ class GroupReader(StoreReader):
 
     def __init__(self, home: Home, options: ReaderOptions) -> None:
         assert options.cursor is not None
-        assert options.topics is not None
         assert options.group is not None
         home.check_writable()
+        for topic in options.topics or ():
+            try:
+                home.info(topic)
+            except UnknownTopicOrPartitionException as error:  # as in Kafka, the group reads it once it exists
+                _LINES.warning("group %s: %s", options.cursor, error)
         self._member: LocalMember | None = None
         self._seen = -1  # the version of the member's assignment that this reader has
+        self._is_settling = False  # partitions come and go, and on_assign and on_revoke are called
         self._gone: set[TopicPartition] = set()  # assigned partitions of topics that were deleted
         super().__init__(home, options)
         self._group = options.group
         told = MemberOptions(
-            options.cursor, tuple(options.topics), options.group.assignor, options.group.max_poll_interval_ms
+            options.cursor,
+            tuple(options.topics or ()),
+            options.group.assignor,
+            options.group.max_poll_interval_ms,
+            options.group.pattern,
+            options.group.group_instance_id,
         )
         try:
             members = home.coordinators.served.members
@@ -117,6 +147,8 @@ class GroupReader(StoreReader):
 
     def close(self) -> None:
         """Closes the files and leaves the group, without a commit; the other members get its partitions at once.
+
+        A static member leaves for a while: its partitions wait for the next reader with its `group_instance_id`.
 
         Example:
             >>> with kafkalog.open("data") as store:
@@ -211,9 +243,17 @@ class GroupReader(StoreReader):
 
     def _settle(self) -> None:
         """Gives up and takes what the group says. Goes on where an interrupt or an error has stopped it."""
+        self._check_no_callback(self._is_settling)
         member = self._member
         if member is None or member.version == self._seen:
             return
+        self._is_settling = True
+        try:
+            self._settle_with(member)
+        finally:
+            self._is_settling = False
+
+    def _settle_with(self, member: LocalMember) -> None:
         while (version := member.version) != self._seen:
             if member.is_lost:
                 self._drop(list(self._turns.readers))

@@ -12,6 +12,10 @@ it is then copied to that topic, with headers that say where it came from and wh
 A queue is a share group of Kafka (KIP-932): its state is in the topic `__share_group_state` and survives kill -9.
 Kafka's brokers and tools continue it, and clients of `kafkalog serve` share it with the workers of this process.
 
+A queue that is open counts as a member of the group.  So a server assigns some partitions to it, and clients of the
+server do not get their records.  After a minute without a call the queue leaves the group, and the clients get all
+partitions.  Its next `take` joins again.
+
 Guarantees.  A record is delivered at least once; after `ack` returned it is not delivered again.  After a crash records
 that were not acknowledged come again.  Deliveries of one partition begin in the order of offsets; several workers, and
 records that come again, change that order.
@@ -22,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -36,10 +41,12 @@ from kafkalog._shown import Shown
 from kafkalog.engine.coordinator.share_config import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from kafkalog.engine.coordinator.share_partition import ACCEPT, REJECT, RELEASE, RENEW
 from kafkalog.engine.format import values
+from kafkalog.engine.format.names import validate_topic_name
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InvalidRecordStateException,
+    InvalidTopicException,
     KafkalogError,
     TimeoutException,
 )
@@ -227,14 +234,18 @@ class Queue(Closing, ClosingAsync, Shown):
         self._options = options
         self._closed = False
         self._turn = 0
+        self._counting = threading.Lock()
+        self._given = 0  # records that were taken and not ended; guarded by _counting
         self._version: object = None
         self._found: list[QueueSource] = []
         self._member = f"{name[:20]}-{secrets.token_hex(8)}"
+        _check_dead_letters(options.dead_letters, topics)
         for topic in topics:
             home.info(topic)
         self._group = QueueGroup.opened(home, name, options)
         try:
-            self._sources()
+            for source in self._sources():
+                source.check()
         except BaseException:
             self._group.close_one()
             raise
@@ -285,6 +296,7 @@ class Queue(Closing, ClosingAsync, Shown):
             self._group.close_one()
 
     def _check(self) -> None:
+        self._group.is_used = True
         self._home.check_open()
         if self._closed:
             raise IllegalStateException(f"{self!r} is closed")
@@ -325,11 +337,11 @@ class Queue(Closing, ClosingAsync, Shown):
         """
         count = values.whole(max_records, "max_records", low=1, expected="records at most")
         timeout_s = _timeout_s(timeout_ms)
+        found = self._take(count)
+        if found or timeout_s == 0:
+            return found
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            found = self._take(count)
-            if found or (deadline is not None and time.monotonic() >= deadline):
-                return found
             bell = Bell()
             self._home.bells.add(bell)
             with self._group.listening(bell, self._sources()):
@@ -339,6 +351,9 @@ class Queue(Closing, ClosingAsync, Shown):
                 left_s = WAIT_MAX_S if deadline is None else min(deadline - time.monotonic(), WAIT_MAX_S)
                 if left_s > 0:
                     bell.wait(left_s)
+            found = self._take(count)
+            if found or (deadline is not None and time.monotonic() >= deadline):
+                return found
 
     def take_one(self, timeout_ms: int | None = None) -> QueueRecord:
         """Returns one record, and waits for it.
@@ -423,12 +438,19 @@ class Queue(Closing, ClosingAsync, Shown):
 
     def _sources(self) -> list[QueueSource]:
         version = self._home.topic_changes
-        if version != self._version:
+        if version != self._version or self._group.is_away:
             self._found = self._group.sources(self._topics)
             self._version = version
         return self._found
 
     def _take(self, count: int) -> list[QueueRecord]:
+        found = self._taken(count)
+        if found:
+            with self._counting:
+                self._given += len(found)
+        return found
+
+    def _taken(self, count: int) -> list[QueueRecord]:
         self._check()
         sources = self._sources()
         found: list[QueueRecord] = []
@@ -574,7 +596,7 @@ class Queue(Closing, ClosingAsync, Shown):
     def _end(self, records: Given, kind: int) -> None:
         self._check()
         if records is None:
-            self._over_sources(lambda source: source.end_all(self._member, kind), self._sources())
+            self._end_all(kind)
             return
         given = [records] if isinstance(records, QueueRecord) else _list(records)
         error: KafkalogError | None = None
@@ -594,11 +616,32 @@ class Queue(Closing, ClosingAsync, Shown):
                 source.end(self._member, sorted(set(offsets)), kind)
             except KafkalogError as failed:
                 error = error or failed
+                if not isinstance(failed, InvalidRecordStateException):
+                    continue
+            if kind != RENEW:  # also those that the queue does not have any more: the caller is told once
+                with self._counting:
+                    self._given -= len(offsets)
         if error is not None:
             raise error
         if kind != RENEW:
             for each in given:
                 each._is_ended = True
+
+    def _end_all(self, kind: int) -> None:
+        with self._counting:
+            given, ended = self._given, 0
+            self._given = 0 if kind != RENEW else given
+
+        def end(source: QueueSource) -> None:
+            nonlocal ended
+            ended += source.end_all(self._member, kind)
+
+        self._over_sources(end, self._sources())
+        if ended < given:
+            raise InvalidRecordStateException(
+                f"this queue does not have {given - ended} of the {given} records any more that it has taken",
+                hint="their lock has ended, and another worker may get them; the others are done",
+            )
 
     def _over_sources(self, work: Callable[[QueueSource], None], sources: Iterable[QueueSource]) -> None:
         error: KafkalogError | None = None
@@ -625,6 +668,22 @@ def _names(topics: Iterable[str]) -> list[str]:
     if not names:
         raise IllegalArgumentException(f"topics: found no name; expected {expected}")
     return names
+
+
+def _check_dead_letters(topic: str | None, topics: Sequence[str]) -> None:
+    """Refuses a topic that no letter could be written to, or whose letters the queue would take again."""
+    if topic is None:
+        return
+    try:
+        validate_topic_name(topic)
+    except InvalidTopicException as error:
+        raise IllegalArgumentException(f"dead_letters: {error.message}") from None
+    if topic.startswith("__"):
+        raise IllegalArgumentException(f"dead_letters: found {topic!r}; expected a name that does not start with '__'")
+    if topic in topics:
+        raise IllegalArgumentException(
+            f"dead_letters: found {topic!r}, a topic of the queue itself; expected another topic"
+        )
 
 
 def _list(records: object) -> list[QueueRecord]:

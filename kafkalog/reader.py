@@ -12,7 +12,8 @@ Order: records of a partition come in the order of their offsets.  The reader ta
 Commits: the position of a partition is after the last record that was returned.  A record counts as returned once a
 loop received it, or once the call returned whose list or record batch contains it.  `commit` commits these positions.
 They also pass the records that nobody sees (control records, aborted records, records that filters exclude), and
-nothing else.  A program that commits after it has processed a record never misses one; after a crash it gets the
+nothing else.  A reader with `end` leaves the records at and after it to later readers: its positions do not pass the
+first of them.  A program that commits after it has processed a record never misses one; after a crash it gets the
 records since the last commit again.  A program that commits before it processes records may miss some.  After a crash a
 cursor has the offsets of the last commit that returned, or of the commit that was running.  With durability "os" a
 power loss may set it further back.
@@ -125,7 +126,9 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         self._iterations = 0  # how many were begun
         self._polling: RecordWalk | None = None  # the current iteration if poll began it
         self._undo: list[Place] | None = None  # the positions before a poll that has not returned
+        self._is_collecting = False  # True while a poll or read_arrow is running
         if options.cursor is not None:
+            store_cursors.check_name(home, options.cursor)
             home.cursor_readers.add(options.cursor, self, shared=options.shared)
         try:
             self._turns = PartitionTurns(home, options)
@@ -181,6 +184,11 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     def _begin(self, mine: bool) -> dict[TopicPartition, PartitionReader]:
         """Begins a call: undoes an interrupted poll, updates the positions, and returns the partition readers."""
         self._check(mine)
+        if self._is_collecting:
+            raise IllegalStateException(
+                f"{self._called} is collecting records: on_damage cannot use it now",
+                hint="they count as returned when the call returns; in a loop over the reader on_damage can commit",
+            )
         if self._undo is not None:
             self._walk = self._polling = None
             for reader, position, leader_epoch in self._undo:
@@ -213,11 +221,11 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     def _at(self) -> dict[TopicPartition, int]:
         """Returns the positions as they are shown, without waiting for a thread that uses the reader."""
         turns = getattr(self, "_turns", None)
-        at = {} if turns is None else {each: found.position for each, found in list(turns.readers.items())}
+        at = {} if turns is None else {each: found.to_commit() for each, found in list(turns.readers.items())}
         walk = self._walk
         told = None if walk is None else _shown.or_none(walk.told)  # None while another thread is in it
         if told is not None and told[0].topic_partition in at:
-            at[told[0].topic_partition] = max(told[1], told[0].position)
+            at[told[0].topic_partition] = told[0].to_commit(max(told[1], told[0].position))
         return at
 
     def _repr_html_(self) -> str | None:
@@ -307,9 +315,18 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     def _take_over(self, chunk_bytes: int, *, reads_ahead: bool = False) -> None:
         if isinstance(self._walk, RecordWalk):
+            self._check_no_callback(self._walk.is_inside())
             self._walk.refuse(self._taken_over())
         self._turns.begin(chunk_bytes, reads_ahead=reads_ahead)
         self._iterations += 1
+
+    def _check_no_callback(self, is_called_back: bool) -> None:
+        """Raises an error if a function that the reader has called reads from it."""
+        if is_called_back:
+            raise IllegalStateException(
+                f"{self._called} is reading: the function that it has called cannot read from it",
+                hint="it can commit, seek and ask for positions",
+            )
 
     def _taken_over(self) -> IllegalStateException:
         return IllegalStateException(f"another iteration of {self._called} has begun")
@@ -377,6 +394,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             self._undo = self._places(readers)
             found: list[Record] = Records()
             try:
+                self._is_collecting = True
                 self._poll(found, max_records)
                 while not found and self._next_batch(None, timeout_s) is not None:
                     self._poll(found, max_records)
@@ -386,6 +404,8 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                     raise
                 if isinstance(error, UnknownTopicOrPartitionException):
                     self._turns.untold = error  # a deleted topic is reported once
+            finally:
+                self._is_collecting = False
         self._undo = None  # no signal handler runs between this and the return
         return found
 
@@ -519,7 +539,11 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         wanted, batches = self._batches_of(columns, BATCH_ROWS, 0, options)
         with self._turn as mine:
             self._undo = self._places(self._begin(mine))
-        found = use(wanted.schema, batches)
+        try:
+            self._is_collecting = True
+            found = use(wanted.schema, batches)
+        finally:
+            self._is_collecting = False
         self._undo = None  # no signal handler runs between this and the return
         return found
 
@@ -710,7 +734,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         """
         with self._turn as mine:
             self._begin(mine)
-            return self._turns.one(partition).position
+            return self._turns.one(partition).to_commit()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Returns the `position` of every partition.
@@ -729,7 +753,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             {TopicPartition(topic='orders', partition=0): 0}
         """
         with self._turn as mine:
-            return {partition: reader.position for partition, reader in self._begin(mine).items()}
+            return {partition: reader.to_commit() for partition, reader in self._begin(mine).items()}
 
     def lag(self) -> dict[TopicPartition, int]:
         """Returns how many offsets are between each position and the end that this reader's isolation level sees.
@@ -783,7 +807,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             self._begin(mine)
             reader = self._turns.one(partition)
             self._leave(reader)
-            reader.seek(offset)
+            reader.move(offset)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: str | TopicPartition) -> None:
         """Sets positions to the first record at or after a time, or to the end if there is no such record.
@@ -814,7 +838,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 source.recheck()
                 found = source.offset_for_time(timestamp_ms)
                 self._leave(reader)
-                reader.seek(source.visible_end(self._options.isolation) if found is None else found)
+                reader.move(source.visible_end(self._options.isolation) if found is None else found)
 
     def rewind(self, *partitions: str | TopicPartition) -> None:
         """Sets positions back to the committed offsets, also during an iteration.
@@ -942,7 +966,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 with suppress(UnknownTopicOrPartitionException):  # a read reports it
                     topic_id = self._turns.topic_id(reader)
                     found[partition] = CommittedOffset(
-                        reader.position, reader.leader_epoch, metadata, topic_id=topic_id
+                        reader.to_commit(), reader.epoch_to_commit(), metadata, topic_id=topic_id
                     )
             return found
 

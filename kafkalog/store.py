@@ -530,6 +530,8 @@ class Store(Closing, ClosingAsync, Readable):
         max_poll_interval_ms: int | None = None,
         on_assign: Callable[[GroupReader, list[TopicPartition]], object] | None = None,
         on_revoke: Callable[[GroupReader, list[TopicPartition]], object] | None = None,
+        pattern: str | None = None,
+        group_instance_id: str | None = None,
         **filters: Unpack[Filters],
     ) -> StoreReader:
         """Returns a reader of several partitions, which continues where its cursor stopped.
@@ -544,7 +546,8 @@ class Store(Closing, ClosingAsync, Readable):
         A cursor is a position.  Two readers of one cursor would both get every record, and the last commit would win.
         So a store allows one open reader for a cursor, unless the readers are `shared`.  With `group=True` the cursor
         is a consumer group.  Its readers, in any thread, and clients of the store's server divide the partitions of
-        `topics`: each partition has one reader at a time; see `kafkalog.group_reader`.
+        `topics`: each partition has one reader at a time; see `kafkalog.group_reader`.  Read with `follow`: a plain
+        `for` loop ends at once while the reader has no partition.
 
         Args:
             cursor: The name of the cursor, Kafka's group.id; without a name, positions cannot be committed.
@@ -552,17 +555,23 @@ class Store(Closing, ClosingAsync, Readable):
             partitions: The partitions to read: "orders-0", or pairs of topic and number.
             start: Where to begin: "earliest"; "latest", for records appended from now on; "error", which raises an
                 error; an offset; or a time (a datetime with a time zone, or ISO 8601 text).
-            end: The offset or time (exclusive) where reading ends, as for `Topic.records`.
-            start_offsets: The first offset to read, by partition.
+            end: The offset or time (exclusive) where reading ends, as for `Topic.records`.  Positions and commits do
+                not pass the first record behind it, so later readers of the cursor get it.
+            start_offsets: The first offset to read, by partition; not with `group`.
             chunk_bytes: How many bytes of a partition are read at once; by default 1 MiB, or less for many partitions.
             shared: Allow several open readers of the cursor, for readers that have different `partitions`.
-            group: Be a member of the consumer group of that name, which divides the partitions of `topics`.
+            group: Be a member of the consumer group of that name, which divides the partitions of `topics`.  A topic
+                that does not exist is read once it is created; a warning in the log names it.
             assignor: How the group divides them: "uniform" (the default; few partitions move when a member comes or
                 goes) or "range" (neighbouring partitions of each topic).
             max_poll_interval_ms: A member that is not used for so long leaves the group; 300,000 by default.
             on_assign: Called with the reader and the partitions that it now reads as well.
             on_revoke: Called with the reader and the partitions that it must give up, before they go; by default their
                 positions are committed.
+            pattern: Instead of `topics`, the topics of the group: all whose whole name matches this regular expression,
+                in the syntax of RE2, now or later.
+            group_instance_id: The name of a static member, Kafka's group.instance.id.  When its reader is closed, the
+                partitions wait for the next reader of this name, until the session times out.
             **filters: `key`, `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation` and
                 `on_damage` choose records; see `kafkalog.Filters`.  Records that they exclude count as read, and so
                 does damage that `on_damage` passes over.  The time index finds where to begin.
@@ -571,10 +580,12 @@ class Store(Closing, ClosingAsync, Readable):
             The StoreReader.
 
         Raises:
-            UnknownTopicOrPartitionException: A topic or partition does not exist.
+            UnknownTopicOrPartitionException: A topic or partition does not exist, without `group`.
             IllegalArgumentException: An argument has a wrong type or value, or `start_time` is after `end_time`.
             IllegalStateException: The cursor has a reader already.
             GroupMaxSizeReachedException: The group is full.
+            InvalidRegularExpression: `pattern` is not valid.
+            UnreleasedInstanceIdException: Another member has the `group_instance_id` now.
             GroupIdNotFoundException: The name belongs to another kind of group.
             NoOffsetForPartitionException: The cursor has no offset for a partition, and `start` is "error".
             UnstableOffsetCommitException: `isolation` is "read_committed", and an open transaction has offsets of the
@@ -601,7 +612,9 @@ class Store(Closing, ClosingAsync, Readable):
             chunk_bytes=chunk_bytes,
             shared=shared,
             filters=filters,
-            group=group_options(group, assignor, max_poll_interval_ms, on_assign, on_revoke),
+            group=group_options(
+                group, assignor, max_poll_interval_ms, on_assign, on_revoke, pattern, group_instance_id
+            ),
         )
         self._home.check_open()
         if options.group is None:
@@ -633,7 +646,7 @@ class Store(Closing, ClosingAsync, Readable):
             lock_ms: How long a record belongs to the worker that took it; then another one gets it.
             max_deliveries: How often a record is delivered before it is ended without success.
             dead_letters: The name of a topic for records that were rejected or delivered too often; it is created if it
-                does not exist.  Without it they are dropped.
+                does not exist.  Without it they are dropped.  It cannot be a topic of the queue, nor begin with "__".
             start: Where a new queue begins: at the "earliest" records, or at the "latest", which is the end.
             isolation: "read_committed" omits records of aborted transactions, and waits for open ones.
 
@@ -662,7 +675,7 @@ class Store(Closing, ClosingAsync, Readable):
         return Queue(home, values.text(name, "name"), topics, options)
 
     def cursors(self) -> list[CursorInfo]:
-        """Returns every cursor with its position in each partition and its lag.
+        """Returns every cursor and queue with its position in each partition and its lag.
 
         Returns:
             The CursorInfos, in the order of their names.
@@ -766,8 +779,17 @@ class Store(Closing, ClosingAsync, Readable):
         home = self._own()
         return StoreTransaction(home, self.topic, checked_id(transactional_id), checked_timeout(home, timeout_ms))
 
+    # More than eight parameters: the same words as the options of `kafkalog serve`.
     def serve(
-        self, listen: str | int | Sequence[str] | None = None, *, allow_anonymous: bool = False, **settings: object
+        self,
+        listen: str | int | Sequence[str] | None = None,
+        *,
+        users: Mapping[str, str] | str | Sequence[str] | None = None,
+        users_file: str | os.PathLike[str] | None = None,
+        tls: str | os.PathLike[str] | None = None,
+        advertise: str | Sequence[str] | None = None,
+        allow_anonymous: bool = False,
+        **settings: object,
     ) -> RunningServer:
         """Starts a server, so that clients of Apache Kafka in any language can use the store.
 
@@ -777,17 +799,21 @@ class Store(Closing, ClosingAsync, Readable):
         Args:
             listen: Where it listens, as HOST:PORT or NAME://HOST:PORT, one or several; port 0 takes a free one.
                 127.0.0.1:9092 by default.
-            allow_anonymous: Serve other machines even without authentication.  Otherwise only this machine is.
+            users: Who may log in, by PLAIN or SCRAM, such as `{"alice": "secret"}`.  Nobody else is let in.
+            users_file: A file with a line NAME:PASSWORD for each of them.
+            tls: A file with the server's private key and its certificates, as PEM.
+            advertise: The address that clients are told, if it differs, as HOST:PORT or NAME://HOST:PORT.
+            allow_anonymous: Whether a listener may let everybody in that other machines can reach, or although there
+                are users.
             **settings: Kafka's broker settings, with underscores for dots: `num_partitions=3`.
-                `users={"alice": "secret"}` lets these users in, and nobody else, by PLAIN and SCRAM.
 
         Returns:
             The server, a context manager.  `bootstrap_servers` is for the clients' setting of that name.
 
         Raises:
             ConfigException: A setting is unknown or out of range.
-            IllegalArgumentException: An address cannot be parsed, or other machines could reach a listener without
-                authentication.
+            IllegalArgumentException: An address cannot be parsed, or a listener lets everybody in, and other machines
+                can reach it or there are users.
             KafkaException: An address cannot be listened on.
             IllegalStateException: The store is closed, or is served already.
             LogReadOnlyException: The store is read-only.
@@ -797,6 +823,8 @@ class Store(Closing, ClosingAsync, Readable):
             ...     print(server.bootstrap_servers == f"127.0.0.1:{server.port}")
             True
         """
+        words = {"users": users, "users_file": users_file, "tls": tls, "advertise": advertise}
+        settings.update({word: value for word, value in words.items() if value is not None})
         return served(self._own(), listen, settings, allow_anonymous=allow_anonymous)
 
     def transactions(self) -> list[TransactionDescription]:

@@ -59,7 +59,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 
-# offsets.topic.num.partitions, transaction.state.log.num.partitions, share.coordinator.state.topic.num.partitions
+# Kafka's default of offsets.topic.num.partitions, and of the same setting of the other coordinators' topics.
 INTERNAL_PARTITIONS = 50
 PARTITIONS_MAX = 10_000  # that one call creates; protects from a number in the wrong argument
 _LINES = Lines("kafkalog.topics")
@@ -111,6 +111,7 @@ class Catalog:
         self.made_in = ""  # the first directory, if this open of the store created it
         # Partitions of internal topics that do not exist yet, if not Kafka's default.
         self.new_counts: dict[str, int] = {}
+        self.new_overrides: dict[str, Mapping[str, str]] = {}  # settings of the same, beside `INTERNAL_OVERRIDES`
         self.changing = PartitionLock()  # held over a whole change
         self._seen: dict[str, _Seen] = {}  # topics as last checked
         self._by_metric: dict[str, set[str]] = {}  # topics that metrics cannot tell apart; may have deleted ones
@@ -607,7 +608,8 @@ class Catalog:
                 known = known or KnownTopic(INTERNAL_PARTITIONS, "")
                 count = self.partition_count(topic)
                 known = known._replace(partitions=count, topic_id=known.topic_id or new_topic_id())
-                self._set(topic, self._stored.overrides(topic) or INTERNAL_OVERRIDES[topic], known)
+                initial = {**INTERNAL_OVERRIDES[topic], **self.new_overrides.get(topic, {})}
+                self._set(topic, self._stored.overrides(topic) or initial, known)
             log = self._manager.get_or_create_log(wanted, topic_id=known.topic_id)
             self._note_made(topic)
             self.changes += 1

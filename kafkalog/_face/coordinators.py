@@ -17,13 +17,14 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.producer_ids import ProducerIds
 from kafkalog._face.store_topics import CatalogTopics, LateGroupConfigs
 from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.coordinator.group_metrics import gauges_of
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.group_settings import GroupSettings, ShareSettings
 from kafkalog.engine.coordinator.partition_logs import LogMarkers, UnifiedStateLog
@@ -33,6 +34,7 @@ from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoord
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
+from kafkalog.engine.format import codecs
 from kafkalog.engine.format.coordinator_records import partition_for
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import (
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.host.registry import LogRegistry
     from kafkalog.engine.log.unified_log import UnifiedLog
-
+    from kafkalog.metrics.registry import Gauge, MetricsRegistry
 
 SHOWN = 10  # partitions in a message
 OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
@@ -76,11 +78,19 @@ def new_producer_id() -> int:
     return FIRST_STORE_PRODUCER_ID | secrets.randbits(61)
 
 
+class InternalTopic(NamedTuple):
+    """An internal topic, as a server's settings want it. `overrides`: its settings that are not Kafka's default."""
+
+    partitions: int
+    overrides: Mapping[str, str]
+    codec: int = codecs.NONE
+
+
 class StoreStateLog(UnifiedStateLog):
     """A partition of an internal topic, in the directory where the manager has it now."""
 
-    def __init__(self, manager: LogManager, log: UnifiedLog, *, syncs: bool) -> None:
-        super().__init__(log, syncs=syncs)
+    def __init__(self, manager: LogManager, log: UnifiedLog, *, syncs: bool, codec: int = codecs.NONE) -> None:
+        super().__init__(log, syncs=syncs, codec=codec)
         self._manager = manager
         log.flushes_rolls = syncs
 
@@ -147,10 +157,12 @@ class Coordinators:
         check_making: Callable[[], object] = lambda: None,
         transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
         offsets: GroupSettings = EMBEDDED,
+        metrics: MetricsRegistry | None = None,
     ) -> None:
         """`log_to_end`: by default `Catalog.log_to_end`. `check_making` raises an error if no partition of an internal
         topic may be created."""
         self._check_making = check_making
+        self._metrics = metrics
         self._manager = manager
         self._catalog = catalog
         self._life = life
@@ -163,8 +175,11 @@ class Coordinators:
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
         self._state_logs: list[StoreStateLog] = []
+        self._codecs: dict[str, int] = {}  # by internal topic
         self.timers = Timers(clock)
         self._timer_thread = TimerThread(self.timers)
+        self._worker = Timers(clock)
+        self._worker_thread = TimerThread(self._worker, "kafkalog-groups")
         self.topics = CatalogTopics(catalog)
         self.group_configs = LateGroupConfigs()
         self.share_settings = ShareSettings()
@@ -183,6 +198,12 @@ class Coordinators:
         self.ids = TransactionalIds(self.transactions)
         # For clients of the protocol. Their ids are not the store's own, so that a restart leaves their transactions.
         self.producer_ids = ProducerIds(lambda: manager.live_log_dirs, manager.files, self._known_producer_ids)
+        if metrics is not None:
+            metrics.show(self, Coordinators.gauges)
+
+    def gauges(self) -> list[Gauge]:
+        """Returns the gauges of groups and offsets, over the partitions that are loaded."""
+        return gauges_of(list(self._offsets.values()))
 
     def _producer_id_after(self, transactional_id: str, previous: int) -> int:
         """Returns a new producer id of the same kind as the one that a transactional id had before; for a new
@@ -203,7 +224,7 @@ class Coordinators:
         log = self._catalog.internal_partition(topic, number, create=create)
         if log is None:
             return None
-        found = StoreStateLog(self._manager, log, syncs=self._syncs)
+        found = StoreStateLog(self._manager, log, syncs=self._syncs, codec=self._codecs.get(topic, codecs.NONE))
         self._state_logs.append(found)
         return found
 
@@ -255,6 +276,7 @@ class Coordinators:
                     self._settings,
                     number=number,
                     timers=self.timers,
+                    worker=self._worker,
                     topics=self.topics,
                     configs=self.group_configs,
                 )
@@ -271,7 +293,7 @@ class Coordinators:
                 raise self._life.refusal(f"the store of {self._manager.directories.shown}")
             above = importlib.import_module("kafkalog._face.served_groups")  # heavy, and few stores need it
             with self._lock:
-                found = self._served = self._served or above.ServedGroups(self, self._catalog)
+                found = self._served = self._served or above.ServedGroups(self, self._catalog, self._metrics)
         return found
 
     @property
@@ -314,11 +336,18 @@ class Coordinators:
             if self._served is not None:
                 self._served.share_coordinator.use(settings)
 
-    def use_partition_counts(self, counts: Mapping[str, int]) -> None:
-        """Gives internal topics that do not exist yet so many partitions; one that exists keeps its count."""
+    def use_topic_settings(self, settings: Mapping[str, InternalTopic]) -> None:
+        """Gives internal topics that do not exist yet these partitions and settings; one that exists keeps its own.
+
+        The codec is that of all batches from now on.
+        """
         catalog = self._catalog
         with self._lock:
-            catalog.new_counts.update(counts)
+            self._codecs.update((topic, each.codec) for topic, each in settings.items())
+            for log in self._state_logs:
+                log.codec = self._codecs.get(log.log.topic_partition.topic, codecs.NONE)
+            catalog.new_counts.update((topic, each.partitions) for topic, each in settings.items())
+            catalog.new_overrides.update((topic, each.overrides) for topic, each in settings.items())
             self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
             self.transactions.use_partition_counts(
                 catalog.partition_count(TRANSACTION_STATE_TOPIC), self.offsets_partitions
@@ -370,6 +399,7 @@ class Coordinators:
             if self._served is not None:
                 self._quietly("closing groups", self._served.close)
             self._timer_thread.close()
+            self._worker_thread.close()
             if self.ends_left:
                 self._end_all()
             self._is_ended = True

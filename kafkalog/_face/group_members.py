@@ -35,6 +35,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog._face.waiting import Waiting
+    from kafkalog.engine.coordinator.consumer_member import ConsumerGroupMember
     from kafkalog.engine.coordinator.group_coordinator import GroupCoordinator
     from kafkalog.engine.coordinator.timers import Timers
     from kafkalog.engine.coordinator.topics_view import TopicsView
@@ -48,7 +49,7 @@ COMMIT_VERSION = 10  # OffsetCommit's: a commit counts as one
 SWEEP_MS = 1000  # until all members are looked at: for those that were dropped, or whose timer an interrupt has lost
 SOON_MS = 200  # until the next heartbeat, while the group is moving partitions
 AGAIN_MS = 500  # until a heartbeat that failed is tried again
-JOIN, LEAVE = 0, -1
+JOIN, LEAVE, STATIC_LEAVE = 0, -1, -2
 SWEEP = ("readers",)  # the key of a timer
 NS_PER_MS = 1_000_000
 _GONE = (FencedMemberEpochException, UnknownMemberIdException, GroupIdNotFoundException)
@@ -64,6 +65,8 @@ class MemberOptions(NamedTuple):
     topics: tuple[str, ...]
     assignor: str | None
     max_poll_interval_ms: int
+    pattern: str | None = None
+    instance_id: str | None = None
 
 
 class LocalMember:
@@ -99,7 +102,7 @@ class LocalMember:
 
     def committing(self) -> CommittingMember:
         """Returns who commits."""
-        return CommittingMember(self.id, None, self._epoch, COMMIT_VERSION)
+        return CommittingMember(self.id, self.options.instance_id, self._epoch, COMMIT_VERSION)
 
     # --- the reader's thread ----------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ class LocalMember:
     def _leave(self) -> None:
         if self._epoch != JOIN:
             try:
-                self._members.send(self._request(LEAVE))
+                self._members.send(self._request(LEAVE if self.options.instance_id is None else STATIC_LEAVE))
             except _GONE:
                 pass
             except KafkalogError as error:
@@ -230,11 +233,11 @@ class LocalMember:
             "groupId": self.options.group,
             "memberId": self.id,
             "memberEpoch": epoch,
-            "instanceId": None,
+            "instanceId": self.options.instance_id,
             "rackId": None,
             "rebalanceTimeoutMs": self.options.max_poll_interval_ms,
             "subscribedTopicNames": list(self.options.topics),
-            "subscribedTopicRegex": None,
+            "subscribedTopicRegex": self.options.pattern,
             "serverAssignor": self.options.assignor,
             "topicPartitions": [{"topicId": topic_id, "partitions": each} for topic_id, each in owned.items()],
         }
@@ -277,6 +280,7 @@ class LocalMembers:
 
     def _remove_dead(self, group: str) -> None:
         shard = self._groups.shard(group)
+        static: list[ConsumerGroupMember] = []
         with shard.partition.entered():
             found = shard.partition.groups.by_name.get(group)
             manager = shard.consumer
@@ -288,7 +292,11 @@ class LocalMembers:
                     for each in found.members.values()
                     if each.client_host == LOCAL_HOST and each.member_id not in ours
                 ]
-                manager.fence(found, dead)
+                static = [each for each in dead if each.instance_id is not None]
+                manager.fence(found, [each for each in dead if each.instance_id is None])
+        for each in static:  # the next reader of its name takes its place
+            if each.member_epoch > LEAVE:
+                self.send(_left(group, each))
 
     def send(self, request: Values) -> Values:
         """Returns the coordinator's answer, or raises its error."""
@@ -351,6 +359,22 @@ class LocalMembers:
                 each.leave()
             except IllegalStateException:
                 return  # this is a child of a fork
+
+
+def _left(group: str, member: ConsumerGroupMember) -> Values:
+    """Returns the request with which a static member leaves for a while."""
+    return {
+        "groupId": group,
+        "memberId": member.member_id,
+        "memberEpoch": STATIC_LEAVE,
+        "instanceId": member.instance_id,
+        "rackId": None,
+        "rebalanceTimeoutMs": -1,
+        "subscribedTopicNames": None,
+        "subscribedTopicRegex": None,
+        "serverAssignor": None,
+        "topicPartitions": None,
+    }
 
 
 def drop(member: LocalMember) -> None:

@@ -4,17 +4,23 @@ A ChunkReader whose chunks are returned batch by batch to code that reads severa
 the offset that a cursor commits. Everything below it was returned, or is not for the caller (control records, aborted
 records, filtered records). It moves over a batch when the next one is requested.
 
+A reader may have an `end`: an offset, or a time. Later readers of the cursor get the records behind it, so `to_commit`
+stays at the first of them. Timestamps may be in any order: a record that comes later and has a time before the end is
+returned, and comes again after a commit.
+
 An interrupt at any point loses nothing and repeats nothing: if it came while a chunk was read, that chunk is dropped
 and read again from `position`. Not thread-safe.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
 from kafkalog._face.damage_hint import helped
-from kafkalog._limits import LONG_MIN
+from kafkalog._face.times import ALL_TIMES
+from kafkalog._limits import LONG_MAX, LONG_MIN
 from kafkalog.engine.format import values
 from kafkalog.engine.format.group_records import NO_LEADER_EPOCH
 
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 
     from kafkalog._face.followed_damage import FollowedPastDamage
     from kafkalog._face.selection import Tell
+    from kafkalog._face.times import Times
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.format.group_records import CommittedOffset
     from kafkalog.engine.log.source import Source
@@ -42,7 +49,7 @@ class PartitionReader(ChunkReader):
         topic_id: str,
         isolation: str,
         reset: str,
-        start_time: int = LONG_MIN,
+        times: Times = ALL_TIMES,
         end_offset: int | None = None,
         tell: Tell | None = None,
     ) -> None:
@@ -54,7 +61,9 @@ class PartitionReader(ChunkReader):
         self.paused = False
         self.given: BatchHeader | None = None  # the batch that a walk is in
         self.is_checked = False  # whether the log's end was checked for damage
-        self._start_time = start_time
+        self._times = times
+        self._behind = end_offset  # the first offset behind the end of what is to be read; None if not known
+        self._from = self.position  # where reading began, or was set to by `move`
         self._tell = tell
         self._past: FollowedPastDamage | None = None  # the source after damage was met
         self._held: tuple[Chunk, list[BatchHeader], int] | None = None  # and the end of the chunk
@@ -80,7 +89,7 @@ class PartitionReader(ChunkReader):
 
     def lag(self) -> int:
         """Returns the number of offsets from the position to the end that this reader sees."""
-        return max(0, self.source.visible_end(self.isolation) - max(self.position, self.source.log_start_offset))
+        return max(0, self.source.visible_end(self.isolation) - max(self.to_commit(), self.source.log_start_offset))
 
     def current(self) -> tuple[Chunk, BatchHeader] | None:
         """Returns the next batch of those that were read ahead."""
@@ -102,6 +111,7 @@ class PartitionReader(ChunkReader):
         while (chunk := self.read_chunk()) is not None:
             headers = self.data_headers(chunk)
             if headers:
+                self._look_for_end(chunk, headers)
                 self._next = 0
                 self._held = chunk, headers, self.offset
                 self._is_reading = False
@@ -116,9 +126,23 @@ class PartitionReader(ChunkReader):
 
     def data_headers(self, chunk: Chunk) -> list[BatchHeader]:
         found = super().data_headers(chunk)
-        if self._start_time == LONG_MIN:
+        if self._times.first == LONG_MIN:
             return found
-        return [each for each in found if each.magic < 2 or each.max_timestamp >= self._start_time]
+        return [each for each in found if each.magic < 2 or each.max_timestamp >= self._times.first]
+
+    def _look_for_end(self, chunk: Chunk, headers: list[BatchHeader]) -> None:
+        """Finds the first record at or after the end's time, if it is in these batches."""
+        last = self._times.last
+        if last == LONG_MAX or self._behind is not None:
+            return
+        for header in headers:
+            if header.magic >= 2 and header.max_timestamp <= last:
+                continue
+            with suppress(*UNREADABLE):  # it is reported when the records are read
+                for record in super().plain_records(chunk, header):
+                    if record.timestamp > last:
+                        self._behind = record.offset
+                        return
 
     # --- damage --------------------------------------------------------------------------------------
 
@@ -158,6 +182,18 @@ class PartitionReader(ChunkReader):
             self._past.close()
 
     # --- position ------------------------------------------------------------------------------------
+
+    def to_commit(self, position: int | None = None) -> int:
+        """Returns the position that is shown and committed, for the current position or another one: not behind the
+        first record after the reader's end."""
+        if position is None:
+            position = self.position
+        behind = self._behind
+        return position if behind is None or position <= behind else min(position, max(behind, self._from))
+
+    def epoch_to_commit(self) -> int:
+        """Returns the leader epoch of the last record below `to_commit`; -1 if it is not known."""
+        return self.leader_epoch if self.to_commit() == self.position else NO_LEADER_EPOCH
 
     def _move_to(self, offset: int) -> None:
         first, position = max(self.first_offset, offset), max(self.position, offset)
@@ -201,12 +237,23 @@ class PartitionReader(ChunkReader):
     def rewind(self, committed: CommittedOffset | None) -> None:
         """Goes back to the offset committed since it began, or to where it began if none was."""
         if committed is None or committed == self.begun_with:
-            self.seek(self.begun_at)
+            self.move(self.begun_at)
             return
-        self.seek(committed.offset)
+        self.move(committed.offset)
         self.leader_epoch = committed.leader_epoch
+
+    def move(self, offset: int) -> None:
+        """Continues at an offset that the user has chosen."""
+        self.seek(offset)
+        self._begin_at(offset)
+
+    def _begin_at(self, offset: int) -> None:
+        if self._times.last != LONG_MAX:
+            self._behind = None  # the first one behind the end's time may be another one now
+        self._from = offset
 
     def _reset_offset(self) -> int:
         self.position = found = super()._reset_offset()
         self.leader_epoch = NO_LEADER_EPOCH
+        self._begin_at(found)
         return found

@@ -136,7 +136,7 @@ class PartitionTurns:
             topic_id=topic_id,
             isolation=options.isolation,
             reset=options.start,
-            start_time=options.times.first,
+            times=options.times,
             end_offset=options.end_offset,
             tell=options.selection.tell,
         )

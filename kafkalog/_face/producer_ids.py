@@ -10,6 +10,9 @@ data knows is given, in case the files are lost.
 
 The ids begin at 2^48.  A broker that has the directory later, or had it before, counts from 0, and the store's own
 transactions have ids from 2^61 on, so that nobody meets the ids of another.  Thread-safe.
+
+A backup has the counter of its time.  Clients may have got later ids since, and those of a store that was restored are
+others: `counter_after` goes on behind all of them.
 Source: ProducerIdManager, ProducerIdsBlock (4.4.0).
 """
 
@@ -74,10 +77,7 @@ class ProducerIds:
     def _read(self, directory: str) -> int:
         path = os.path.join(directory, PRODUCER_IDS_FILE)
         try:
-            lines = read_small(path, self._files, bytes_max=NOTE_BYTES_MAX).split()
-            version, first_free = (int(each) for each in lines)
-            if version != VERSION:
-                raise ValueError(version)
+            first_free = _parsed(read_small(path, self._files, bytes_max=NOTE_BYTES_MAX))
         except FileNotFoundError:
             return FIRST_PRODUCER_ID
         except (OSError, ValueError, BadBytesError):
@@ -90,9 +90,7 @@ class ProducerIds:
         written = False
         for directory in self._directories():
             try:
-                self._files.write_atomic(
-                    os.path.join(directory, PRODUCER_IDS_FILE), b"%d\n%d\n" % (VERSION, first_free)
-                )
+                self._files.write_atomic(os.path.join(directory, PRODUCER_IDS_FILE), _content(first_free))
                 written = True
             except OSError as error:
                 failed = error
@@ -100,3 +98,26 @@ class ProducerIds:
             raise KafkaStorageException.because_of(
                 failed or OSError("no directory is online"), "cannot write the first free producer id"
             )
+
+
+def counter_after(data: bytes, elapsed_ms: int) -> bytes:
+    """Returns a counter's file that gives no id which may have been given in the time since `data` was read.
+
+    No server gives more ids than a block in a millisecond.  A file that cannot be read stays as it is.
+    """
+    try:
+        return _content(_parsed(data) + BLOCK_SIZE * (max(elapsed_ms, 0) + 1))
+    except ValueError:
+        return data
+
+
+def _parsed(data: bytes) -> int:
+    """Returns the first free id of a file's content.  ValueError."""
+    version, first_free = (int(each) for each in data.split())
+    if version != VERSION:
+        raise ValueError(version)
+    return first_free
+
+
+def _content(first_free: int) -> bytes:
+    return b"%d\n%d\n" % (VERSION, first_free)

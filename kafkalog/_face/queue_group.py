@@ -1,9 +1,10 @@
 """A queue of this process: one member of a share group, and the partitions that all its `Queue` objects take from.
 
 The member joins the group with its first queue, so that Kafka's tools list it and the group's state exists, and leaves
-with the last. Like a consumer without an assignment it reads all partitions of its topics; clients of a server share
-them with it, because both go through the same share partitions. A member that a killed process left behind is removed
-at the next open.
+with the last. If none of them is used for IDLE_MS it leaves, too, and joins again at the next take. A server assigns
+partitions to every member, so its clients would not get the records of a queue that nobody works on. Like a consumer
+without an assignment it reads all partitions of its topics; clients of a server share them with it, because both go
+through the same share partitions. A member that a killed process left behind is removed at the next open.
 
 `QueueSource` is a partition: it acquires, and hands out records of the chunk that was read last, so that workers who
 take a few records at a time decode each record once. Thread-safe.
@@ -22,10 +23,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.shared_logs import RecordChunk
 from kafkalog.engine.coordinator.request_context import RequestContext
-from kafkalog.engine.coordinator.share_acquire import RECORD_LIMIT, Acquired, AcquireRequest, acquire
+from kafkalog.engine.coordinator.share_acquire import RECORD_LIMIT, Acquired, AcquireRequest, acquire, acquired_count
 from kafkalog.engine.coordinator.share_config import EARLIEST, READ_COMMITTED
 from kafkalog.engine.coordinator.share_interfaces import TopicIdPartition
-from kafkalog.engine.coordinator.share_partition import GAP, ShareAcknowledgementBatch, SharePartition
+from kafkalog.engine.coordinator.share_partition import (
+    GAP,
+    NO_OFFSET,
+    RELEASE,
+    ShareAcknowledgementBatch,
+    SharePartition,
+)
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
@@ -50,7 +57,10 @@ CHUNKS_KEPT = 2  # one with the newest records, one with records that were relea
 MAX_IN_FLIGHT = 10_000  # offsets of a partition: group.share.partition.max.record.locks at most
 CLIENT_ID = "kafkalog"
 HOST = "/in-process"  # a member with this host ended with its process, if this process does not have it
+IDLE_MS = 60_000  # without a call, until the member leaves the group
+NS_PER_MS = 1_000_000
 NEVER_JOINED, LEAVING = 0, -1
+BATCH_SIZE = 500  # a limit of records makes it meaningless
 RETRIES = 10  # while another thread reads the state, or after an interrupt
 
 
@@ -91,15 +101,20 @@ class QueueSource:
         self._logs = group.served.shared_logs
         self._committed = group.options.isolation == READ_COMMITTED
         self._chunks: list[RecordChunk] = []
+        self._request = AcquireRequest("", 0)  # as last made
         self._known: SharePartition | None = None  # as last seen
 
     @property
     def shared(self) -> SharePartition:
         """The share partition, ready."""
         known = self._known
-        if known is None or not known.is_active or known.is_over:
+        if known is None or not known.is_ready:
             known = self._known = self._manager.share_partition(self.group.name, self.partition)
         return known
+
+    def check(self) -> None:
+        """Raises UnknownTopicOrPartitionException if there is no log, as for an internal topic before its first use."""
+        self._logs.earliest_offset(self.partition)
 
     def take(self, member: str, count: int) -> list[Taken]:
         """Acquires up to `count` records, and returns those that exist; none if nothing is free."""
@@ -119,10 +134,12 @@ class QueueSource:
         return []
 
     def _take(self, shared: SharePartition, member: str, count: int) -> tuple[Acquired, list[Taken]]:
+        if self._logs.log_of(self.partition).tier is not None:
+            self._read_far(shared)
         with shared.lock:
-            if not shared.can_acquire_records():
+            offset = shared.acquirable_offset()
+            if offset == NO_OFFSET:
                 return [], []
-            offset = shared.next_fetch_offset()
             start = self._logs.earliest_offset(self.partition)
             if offset < start:  # records were deleted, perhaps also some of a chunk
                 shared.update_cache_and_offsets(start)
@@ -134,7 +151,9 @@ class QueueSource:
             if chunk is None:
                 return [], []
             read = chunk.from_offset(offset, count + 1)
-            request = AcquireRequest(member, count, mode=RECORD_LIMIT, committed=self._committed)
+            request = self._request
+            if request.max_records != count or request.member != member:
+                request = self._request = AcquireRequest(member, count, BATCH_SIZE, RECORD_LIMIT, self._committed)
             acquired = acquire(shared, request, offset, read)
         found: list[Taken] = []
         for first, last, times in acquired:
@@ -143,6 +162,13 @@ class QueueSource:
             else:
                 found += [(each, times) for each in chunk.records(first, last)]
         return acquired, found
+
+    def _read_far(self, shared: SharePartition) -> None:
+        """Reads what only the remote tier has, which may take long, before the lock is held."""
+        offset = shared.next_fetch_offset()
+        if self._logs.is_far(self.partition, offset):
+            with contextlib.suppress(OffsetOutOfRangeException):  # it was deleted meanwhile
+                self._chunk(offset)
 
     def _chunk(self, offset: int) -> RecordChunk | None:
         for known in self._chunks:
@@ -167,9 +193,10 @@ class QueueSource:
         """Returns whether a take may find something."""
         shared = self.shared
         with shared.lock:
-            if not shared.can_acquire_records():
-                return False
-            return shared.next_fetch_offset() < self._logs.end_offset(self.partition, committed=self._committed).offset
+            offset = shared.acquirable_offset()
+            return (
+                offset != NO_OFFSET and offset < self._logs.end_offset(self.partition, committed=self._committed).offset
+            )
 
     def end(self, member: str, offsets: Sequence[int], kind: int) -> None:
         """Ends the deliveries of these offsets, ascending. InvalidRecordStateException names those that the member has
@@ -192,19 +219,25 @@ class QueueSource:
 
     def _end(self, member: str, offsets: Sequence[int], kind: int) -> None:
         self.shared.acknowledge(member, ranges(offsets, kind))
-        self._manager.notify(self.group.name, self.partition)
+        self._notify(kind)
+
+    def _notify(self, kind: int) -> None:
+        """Tells others of records that are free again. A start that has moved tells it by itself."""
+        if kind == RELEASE:
+            self._manager.notify(self.group.name, self.partition)
 
     def held_by(self, member: str) -> list[tuple[int, int]]:
         """Returns the ranges of offsets that a member has acquired."""
         return self.shared.held_by(member)
 
-    def end_all(self, member: str, kind: int) -> None:
-        """Ends all deliveries of a member."""
+    def end_all(self, member: str, kind: int) -> int:
+        """Ends all deliveries of a member. Returns how many."""
         shared = self.shared
         batches = [ShareAcknowledgementBatch(first, last, (kind,)) for first, last in shared.held_by(member)]
         if batches:
             shared.acknowledge(member, batches)
-            self._manager.notify(self.group.name, self.partition)
+            self._notify(kind)
+        return sum(each.last_offset - each.first_offset + 1 for each in batches)
 
     def release_all(self, member: str) -> None:
         """Makes everything available again that a member has acquired."""
@@ -230,7 +263,7 @@ def ranges(offsets: Sequence[int], kind: int) -> list[ShareAcknowledgementBatch]
 
 def _gaps(acquired: Acquired, found: Sequence[Taken]) -> list[ShareAcknowledgementBatch]:
     """Returns acknowledgements for acquired offsets without a record: markers, and what a compaction removed."""
-    if sum(last - first + 1 for first, last, _ in acquired) == len(found):
+    if acquired_count(acquired) == len(found):
         return []
     there = {record.offset for record, _ in found}
     missing = [at for first, last, _ in acquired for at in range(first, last + 1) if at not in there]
@@ -254,6 +287,10 @@ class QueueGroup:
         self._sources: dict[TopicPartition, QueueSource] = {}
         self._bells: weakref.WeakSet[Ringing] = weakref.WeakSet()
         self._users = 0
+        self.is_used = True  # set by each call, without the lock
+        self.is_away = False  # left because nobody used it; the next take joins again
+        self._used_ms = 0  # when it was seen in use
+        self._clock = home.coordinators.clock
         self._is_closed = False
         self._timer_key = ("queue", name, self._member)
 
@@ -326,6 +363,7 @@ class QueueGroup:
             self._beat_with(None)
             self._topics = wanted
             self._joined_version = version
+            self.is_away = False
 
     def _beat_with(self, topics: list[str] | None) -> None:
         try:
@@ -337,9 +375,21 @@ class QueueGroup:
 
     def _beat(self) -> None:
         with self.lock:
-            if not self._is_closed:
-                self._timers.schedule(self._timer_key, 5_000, self._beat)  # also if this one fails
-                self._beat_with(None)
+            if self._is_closed:
+                return
+            if self._is_idle():
+                with contextlib.suppress(KafkalogError):
+                    self._heartbeat(LEAVING, None)
+                self._epoch, self._joined_version, self.is_away = NEVER_JOINED, None, True
+                return
+            self._timers.schedule(self._timer_key, 5_000, self._beat)  # also if this one fails
+            self._beat_with(None)
+
+    def _is_idle(self) -> bool:
+        now_ms = self._clock.nanoseconds() // NS_PER_MS
+        if self.is_used:
+            self.is_used, self._used_ms = False, now_ms
+        return now_ms - self._used_ms > IDLE_MS
 
     def _heartbeat(self, epoch: int, topics: list[str] | None) -> dict[str, int]:
         request = {

@@ -31,13 +31,24 @@ class GroupOptions(NamedTuple):
     max_poll_interval_ms: int
     on_assign: Callable[[Any, list[TopicPartition]], object] | None
     on_revoke: Callable[[Any, list[TopicPartition]], object] | None
+    pattern: str | None = None
+    group_instance_id: str | None = None
 
 
+# More than eight parameters: those of `Store.reader`.
 def group_options(
-    group: object, assignor: str | None, max_poll_interval_ms: int | None, on_assign: object, on_revoke: object
+    group: object,
+    assignor: str | None,
+    max_poll_interval_ms: int | None,
+    on_assign: object,
+    on_revoke: object,
+    pattern: str | None = None,
+    group_instance_id: str | None = None,
 ) -> GroupOptions | None:
     """Returns the checked arguments of a member; None for a reader that is none."""
     given = {
+        "pattern": pattern,
+        "group_instance_id": group_instance_id,
         "assignor": assignor,
         "max_poll_interval_ms": max_poll_interval_ms,
         "on_assign": on_assign,
@@ -57,12 +68,22 @@ def group_options(
         raise IllegalArgumentException(
             f"assignor: found {values.shown(assignor)}, expected one of {', '.join(ASSIGNORS)}"
         )
+    for name in ("pattern", "group_instance_id"):
+        if given[name] is not None and not values.text(given[name], name):
+            raise IllegalArgumentException(f"{name}: found an empty text")
     for name in ("on_assign", "on_revoke"):
         if given[name] is not None and not callable(given[name]):
             raise IllegalArgumentException(f"{name}: found {values.shown(given[name])}, expected a function")
     interval_ms = MAX_POLL_INTERVAL_MS if max_poll_interval_ms is None else max_poll_interval_ms
     interval_ms = values.whole(interval_ms, "max_poll_interval_ms", low=1, expected="milliseconds")
-    return GroupOptions(assignor, interval_ms, given["on_assign"], given["on_revoke"])  # type: ignore[arg-type]
+    return GroupOptions(
+        assignor,
+        interval_ms,
+        given["on_assign"],  # type: ignore[arg-type]
+        given["on_revoke"],  # type: ignore[arg-type]
+        pattern,
+        group_instance_id,
+    )
 
 
 class ReaderOptions:
@@ -100,12 +121,12 @@ class ReaderOptions:
         for what, given in (("topics", self.topics), ("partitions", self.partitions)):
             if given is not None and not given:
                 raise IllegalArgumentException(f"{what}: found none, expected at least one")
+        self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
         self.group = group
         self.shared = values.flag(shared, "shared") or group is not None
         if group is not None:
             _check_group(self)
         self.start = start if isinstance(start, str) and is_word else "earliest"
-        self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
         self.selection = selection
         self.isolation = selection.isolation
         self.committed = selection.isolation == "read_committed"
@@ -123,10 +144,20 @@ class ReaderOptions:
 def _check_group(options: ReaderOptions) -> None:
     if options.cursor is None:
         raise IllegalArgumentException("cursor: found None, expected the name of the group", hint="the first argument")
-    if options.topics is None:
-        raise IllegalArgumentException("topics: found None, expected the topics that the group reads")
+    assert options.group is not None
     if options.partitions is not None:
-        raise IllegalArgumentException("partitions: the group divides them", hint="pass topics=")
+        raise IllegalArgumentException("partitions: the group divides them", hint="pass topics= or pattern=")
+    if options.topics is None and options.group.pattern is None:
+        raise IllegalArgumentException(
+            "topics: found None, expected the topics that the group reads", hint="or pass pattern="
+        )
+    if options.topics is not None and options.group.pattern is not None:
+        raise IllegalArgumentException("found both topics and pattern", hint="omit one of them")
+    if options.start_offsets:
+        raise IllegalArgumentException(
+            "start_offsets: each partition begins at the group's committed offset",
+            hint="pass start=, or commit the offsets with a reader without group=True before",
+        )
 
 
 def offsets_of(given: Offsets, what: str) -> dict[TopicPartition, int]:

@@ -17,6 +17,7 @@ from kafkalog.engine.coordinator.group_coordinator import GroupCoordinator
 from kafkalog.engine.coordinator.share_config import ShareGroupConfigProvider
 from kafkalog.engine.coordinator.share_coordinator import ShareCoordinator
 from kafkalog.engine.coordinator.share_groups import ShareGroups
+from kafkalog.engine.coordinator.share_metrics import ShareMetrics
 from kafkalog.engine.coordinator.share_partition_manager import SharePartitionManager
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicPartition
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.coordinator.timers import Timers
     from kafkalog.engine.coordinator.topics_view import TopicsView
     from kafkalog.engine.files import Clock
+    from kafkalog.metrics.registry import MetricsRegistry
 
 
 class StatePartitions(Protocol):
@@ -62,8 +64,10 @@ class OpenQueue(Protocol):
 class ServedGroups:
     """The coordinators of live groups. `Coordinators` makes it at the first use, and closes it."""
 
-    def __init__(self, coordinators: StatePartitions, catalog: Catalog) -> None:
+    def __init__(self, coordinators: StatePartitions, catalog: Catalog, metrics: MetricsRegistry | None = None) -> None:
         self._catalog = catalog
+        self._registry = metrics
+        self._metrics = None if metrics is None else ShareMetrics(metrics)
         self._lock = threading.Lock()
         self.share_coordinator = ShareCoordinator(
             coordinators.share_state_log,
@@ -72,6 +76,8 @@ class ServedGroups:
             coordinators.topics,
             coordinators.share_settings,
             coordinators.timers,
+            None if self._metrics is None else self._metrics.writes,
+            waits=coordinators.syncs_writes,
         )
         self.groups = GroupCoordinator(
             lambda number, create: coordinators.group_offsets(number, create=create),
@@ -116,7 +122,11 @@ class ServedGroups:
                     coordinators.clock,
                     configs=configs,
                     dead_letters=letters,
+                    metrics=self._metrics,
+                    known_epoch=self.share_coordinator.leader_epoch_at_start,
                 )
+                if self._registry is not None:
+                    self._registry.show(manager, SharePartitionManager.gauges)
                 self._sharing = logs, manager, letters
             return self._sharing
 

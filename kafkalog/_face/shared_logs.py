@@ -12,7 +12,7 @@ ShareGroupDLQStateManager (4.4.0).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._native.codec import batches as native
@@ -23,6 +23,7 @@ from kafkalog.engine.format.control import is_abort
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.records import MAX_RECORD_BYTES, PART_RECORDS, in_parts, payload
+from kafkalog.engine.log.far_read import is_far, read_far
 from kafkalog.engine.log.types import FetchIsolation
 from kafkalog.engine.segment.file_records import FileRecordsSlice
 from kafkalog.errors import (
@@ -30,6 +31,7 @@ from kafkalog.errors import (
     CorruptRecordException,
     KafkalogError,
     KafkaStorageException,
+    OffsetOutOfRangeException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.records import TIMESTAMP_TYPES
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.coordinator.share_config import ShareGroupConfigProvider
     from kafkalog.engine.files import Clock
     from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
 
 DLQ_ENABLED = "errors.deadletterqueue.group.enable"
 LETTERS_AT_ONCE = 500
@@ -68,12 +71,9 @@ class RecordChunk:
         self._data = _Data(data)
         self._path = path
         self._bases = [each.base_offset for each in read.batches]
+        self.last_offset = read.batches[-1].last_offset
         self._records: list[Record] | None = None
         self._offsets: list[int] = []
-
-    @property
-    def last_offset(self) -> int:
-        return self.read.batches[-1].last_offset
 
     def has(self, offset: int) -> bool:
         """Returns whether the chunk has the batch of an offset."""
@@ -85,7 +85,7 @@ class RecordChunk:
         if self.read.batches[at].last_offset < offset:
             at += 1
         found = self.read.batches[at : at + batches]
-        return self.read._replace(batches=found, records=None)
+        return LogRead(found, None, self.read.aborted, self.read.abort_markers)
 
     def records(self, first: int, last: int) -> list[Record]:
         """Returns the records of a range of offsets. CorruptRecordException if a batch is damaged."""
@@ -165,7 +165,13 @@ class SharedStoreLogs:
         self, partition: TopicIdPartition, offset: int, max_bytes: int, *, committed: bool, whole: bool
     ) -> LogRead:
         """Reads whole batches, as SharedLogs."""
-        _, found = self._read(partition, offset, max_bytes, _isolation(committed), whole)
+        try:
+            _, found = self._read(partition, offset, max_bytes, _isolation(committed), whole)
+        except OffsetOutOfRangeException:
+            log = self.log_of(partition)
+            if not is_far(log, offset):
+                raise
+            return _read_far(log, offset, max_bytes, whole)[0]
         if not found.records.size or found.first_entry_incomplete:
             return LogRead((), found.records)
         batches = found.records.batches()
@@ -175,6 +181,18 @@ class SharedStoreLogs:
         self, partition: TopicIdPartition, offset: int, max_bytes: int, *, committed: bool
     ) -> RecordChunk | None:
         """Reads batches with their bytes; None at the end."""
+        try:
+            return self._read_near(partition, offset, max_bytes, committed=committed)
+        except OffsetOutOfRangeException:
+            log = self.log_of(partition)
+            if not is_far(log, offset):
+                raise
+        read, data = _read_far(log, offset, max_bytes, True)
+        return RecordChunk(log.topic_partition, read, data, log.dir) if read.batches else None
+
+    def _read_near(
+        self, partition: TopicIdPartition, offset: int, max_bytes: int, *, committed: bool
+    ) -> RecordChunk | None:
         log, found = self._read(partition, offset, max_bytes, _isolation(committed), True)
         data: bytes = found.records.to_bytes() if found.records.size else b""
         batches, _, _ = native.headers(data, framing=native.FRAMING_FILE) if data else ([], 0, 0)
@@ -184,14 +202,25 @@ class SharedStoreLogs:
         path = getattr(getattr(found.records, "file", None), "path", "")
         return RecordChunk(log.topic_partition, read, data, path)
 
+    def is_far(self, partition: TopicIdPartition, offset: int) -> bool:
+        """Returns whether only the remote tier has an offset."""
+        return is_far(self.log_of(partition), offset)
+
     def part(self, read: LogRead, position: int, size: int) -> Any:
         """Returns a part of what was read."""
         whole = read.records
+        if isinstance(whole, bytes):
+            return whole[position : position + size]
         return FileRecordsSlice(whole.file, whole.position + position, size)
 
     def place_of(self, partition: TopicIdPartition, offset: int, *, committed: bool) -> EndOffset:
-        """Returns where an offset lies."""
-        _, found = self._read(partition, offset, 1, _isolation(committed), True)
+        """Returns where an offset lies; without a place if only the remote tier has it."""
+        try:
+            _, found = self._read(partition, offset, 1, _isolation(committed), True)
+        except OffsetOutOfRangeException:
+            if not self.is_far(partition, offset):
+                raise
+            return EndOffset(offset)
         return EndOffset(*found.fetch_offset_metadata)
 
     def end_offset(self, partition: TopicIdPartition, *, committed: bool) -> EndOffset:
@@ -234,17 +263,27 @@ def _isolation(committed: bool) -> FetchIsolation:
     return FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
 
 
+def _read_far(log: UnifiedLog, offset: int, max_bytes: int, whole: bool) -> tuple[LogRead, bytes]:
+    data, aborted = read_far(log, offset, max_bytes, whole)
+    batches, _, _ = native.headers(data, framing=native.FRAMING_FILE) if data else ([], 0, 0)
+    return _marked(LogRead(batches, data), aborted, data), data
+
+
 def _with_aborted(read: LogRead, found: Any, data_of: Any) -> LogRead:
     """Adds what a committed read needs to know of aborted transactions."""
     if not found.aborted_transactions:
         return read
-    data = data_of()
+    return _marked(read, found.aborted_transactions, data_of())
+
+
+def _marked(read: LogRead, aborted_transactions: Iterable[AbortedTxn], data: bytes) -> LogRead:
+    """Adds aborted transactions, and their markers among the batches in `data`."""
     markers = set()
     headers: Sequence[Any] = read.batches
     for header in headers:
         if header.is_control and is_abort(data[header.position : header.position + header.size], header):
             markers.add(header.base_offset)
-    aborted = [Aborted(each.producer_id, each.first_offset) for each in found.aborted_transactions]
+    aborted = [Aborted(each.producer_id, each.first_offset) for each in aborted_transactions]
     return read._replace(aborted=aborted, abort_markers=frozenset(markers))
 
 

@@ -8,14 +8,16 @@ this process holds the directory. Thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog import _shown
 from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
-from kafkalog.engine.coordinator.groups import CommittingMember
+from kafkalog.engine.coordinator.groups import CommittingMember, GroupType
+from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.engine.format.java_text import ZERO_UUID
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import SHARE_GROUP_STATE_TOPIC, TopicPartition
 from kafkalog.errors import (
     DiskFull,
     GroupIdNotFoundException,
@@ -26,7 +28,10 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home
+    from kafkalog.engine.coordinator.groups import ListedGroup
+    from kafkalog.engine.coordinator.share_cursors import States
     from kafkalog.engine.format.group_records import CommittedOffset
+    from kafkalog.engine.format.share_records import ShareGroupOffset, SharePartitionKey
 
 
 class CursorInfo(NamedTuple):
@@ -35,7 +40,10 @@ class CursorInfo(NamedTuple):
     Attributes:
         name: The cursor's name, which is its group's name.
         state: The group's state in Kafka's words; "Empty" if it has no members.
-        partitions: The position in each partition, with the end and the lag if they are known.
+        partitions: The position in each partition, with the end and the lag if they are known.  The position of a
+            queue, which is a share group, is its start offset.  Its lag leaves out later records that are done.  A
+            partition has no position before a record is taken.
+        type: The group's type in Kafka's words: "Classic", "Consumer", "Share" or "Streams".
 
     Example:
         >>> with kafkalog.open("shop") as store:
@@ -53,6 +61,7 @@ class CursorInfo(NamedTuple):
     name: str
     state: str
     partitions: list[GroupLag]
+    type: str = GroupType.CLASSIC.value
 
     @property
     def lag(self) -> int | None:
@@ -101,6 +110,23 @@ def committed(home: Home, cursor: str) -> dict[TopicPartition, CommittedOffset]:
     for offsets in reversed(list(home.keepers(cursor))):
         found.update(offsets.fetch_all(cursor))
     return dict(sorted(found.items()))
+
+
+def check_name(home: Home, cursor: str) -> None:
+    """Raises GroupIdNotFoundException if the name belongs to a group without committed offsets: a queue."""
+    try:
+        keepers = list(home.keepers(cursor))
+    except KafkaStorageException:  # where the group would be is not here: a commit says so
+        return
+    for keeper in keepers:
+        with contextlib.suppress(GroupIdNotFoundException):
+            kind = keeper.describe(cursor).type
+            if kind in (GroupType.SHARE, GroupType.STREAMS):
+                break
+    else:
+        return
+    called = "a queue" if kind is GroupType.SHARE else "a streams group"
+    raise GroupIdNotFoundException(f"{cursor!r} is the name of {called}, and cannot be a cursor's too")
 
 
 def start_of(
@@ -170,18 +196,49 @@ def _has_live_members(home: Home) -> bool:
 def cursors(home: Home) -> list[CursorInfo]:
     """Returns every cursor, by name."""
     home.check_open()
-    found: dict[str, str] = {}
+    found: dict[str, tuple[ListedGroup, GroupOffsets]] = {}
     for keeper in home.all_keepers():
         for group in keeper.list_groups():
-            found.setdefault(group.group, group.state)
-    offsets = {name: committed(home, name) for name in sorted(found)}  # before the ends: so no cursor is after its end
+            found.setdefault(group.group, (group, keeper))
+    are_shared = any(group.type is GroupType.SHARE for group, _ in found.values())
+    states = _share_states(home) if are_shared else {}
+    # before the ends: so no cursor is after its end
+    offsets = {name: list(_positions(home, *found[name], states)) for name in sorted(found)}
     ends: dict[TopicPartition, int | None] = {}
     return Cursors(
         CursorInfo(
-            name, found[name], [GroupLag(each, value, _end_for(home, each, value, ends)) for each, value in its.items()]
+            name,
+            found[name][0].state,
+            [each._replace(end=_end_for(home, each.partition, each.committed, ends)) for each in its],
+            found[name][0].type.value,
         )
         for name, its in offsets.items()
     )
+
+
+def _positions(home: Home, group: ListedGroup, keeper: GroupOffsets, states: States) -> Iterator[GroupLag]:
+    """Yields the positions of a cursor, without ends."""
+    if group.type is GroupType.SHARE:
+        from kafkalog.engine.coordinator.share_cursors import share_cursors  # few stores need it
+
+        for each in sorted(share_cursors(keeper, group.group, states)):
+            if each.start is not None:
+                yield GroupLag(each.partition, each.start, None, each.complete)
+    else:
+        for partition, value in committed(home, group.group).items():
+            yield GroupLag(partition, value, None)
+
+
+def _share_states(home: Home) -> States:
+    """Returns how far all share groups are."""
+    from kafkalog.engine.coordinator.share_cursors import states_in
+
+    found: dict[SharePartitionKey, ShareGroupOffset] = {}
+    if SHARE_GROUP_STATE_TOPIC in home.names():
+        for number in home.numbers(SHARE_GROUP_STATE_TOPIC):
+            partition = TopicPartition(SHARE_GROUP_STATE_TOPIC, number)
+            found.update(states_in(home.source(partition), str(partition), SYSTEM_CLOCK))
+    return found
 
 
 def _end_for(

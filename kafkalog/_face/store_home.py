@@ -141,7 +141,9 @@ class StoreHome:
             self.manager.startup(self.catalog.is_gone)
             self.catalog.finish()
             self._open_tier()
-            self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
+            self.coordinators = Coordinators(
+                self.manager, self.catalog, self.life, self.clock, syncs=self.syncs, metrics=self.metrics
+            )
             self.coordinators.ends_left = self.ends_left
             self.coordinators.start()
             self._forget_deleted()

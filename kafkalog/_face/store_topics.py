@@ -17,8 +17,8 @@ class CatalogTopics:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._names: dict[str, str] = {}  # by topic id, at _names_version
-        self._names_version = -1
+        self._names: dict[str, str] = {}  # by topic id, as last seen
+        self._searched: tuple[int, int] | None = None  # changes of logs and of topics, as of the last search of all
 
     @property
     def version(self) -> int:
@@ -35,10 +35,15 @@ class CatalogTopics:
         name = self._names.get(topic_id)
         if name is not None and self.topic_id(name) == topic_id:
             return name
-        version = self.version
-        if version != self._names_version:
-            self._names = {found: each for each in self.names() if (found := self.topic_id(each)) is not None}
-            self._names_version = version
+        version = (self._catalog.registry.changes, self._catalog.changes)
+        if version == self._searched:
+            return None
+        for each in self._catalog.recorded_with_id(topic_id):  # a new topic is found without looking at all others
+            if self.topic_id(each) == topic_id:
+                self._names[topic_id] = each
+                return each
+        self._names = {found: each for each in self.names() if (found := self.topic_id(each)) is not None}
+        self._searched = version
         return self._names.get(topic_id)
 
     def partitions(self, name: str) -> int:

@@ -79,7 +79,8 @@ def broker_properties(
                 f"{what}: found {values.shown(given)}, expected the path of a server.properties, or a mapping"
             ) from None
         if not OS_FILES.exists(path) or OS_FILES.is_dir(path):
-            raise IllegalArgumentException("no such file, expected a broker's server.properties", path=path)
+            problem = "found a directory" if OS_FILES.exists(path) else "no such file"
+            raise IllegalArgumentException(f"{problem}, expected a broker's server.properties", path=path)
         try:
             found = dict(parse_properties(read_small(path, bytes_max=NOTE_BYTES_MAX)))
         except OSError as error:

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import json
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,11 @@ from kafkalog.errors import (
     GroupNotEmptyException,
     IllegalArgumentException,
     IllegalStateException,
+    InvalidRegularExpression,
     StaleMemberEpochException,
     UnknownMemberIdException,
     UnknownTopicOrPartitionException,
+    UnreleasedInstanceIdException,
 )
 from tests.unit.cli_kit import Run, run
 from tests.unit.store_kit import as_killed, home_of
@@ -317,6 +321,125 @@ def test_a_follower_is_told_of_partitions_while_it_waits(store: Store) -> None:
         assert len(list(one.follow(timeout_ms=50))) == 8
 
 
+LOOPS: dict[str, Callable[[GroupReader], Iterator[kafkalog.Record]]] = {
+    "for": iter,
+    "records": lambda reader: reader.records(),
+    "follow": lambda reader: reader.follow(timeout_ms=20),
+    "poll": lambda reader: (record for _ in range(20) for record in reader.poll(10)),
+    "batches": lambda reader: (
+        row for batch in reader.batches(batch_rows=1, timeout_ms=20) for row in batch.to_pylist()
+    ),
+}
+CALLS: dict[str, Callable[[GroupReader, list[TopicPartition]], object]] = {
+    "commit": lambda reader, partitions: reader.commit(),
+    "position": lambda reader, partitions: [reader.position(each) for each in partitions],
+    "positions": lambda reader, partitions: (reader.positions(), repr(reader), reader.lag(), reader.committed()),
+    "seek": lambda reader, partitions: reader.seek(partitions[0], 0),
+    "rewind": lambda reader, partitions: reader.rewind(*partitions),
+}
+
+
+@pytest.mark.parametrize("call", [None, *CALLS])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_goes_on_while_partitions_move(store: Store, loop: str, call: str | None) -> None:
+    append(store, 100)
+    hooks = {} if call is None else {"on_revoke": CALLS[call], "on_assign": CALLS[call]}
+    with ExitStack() as stack:
+        one = stack.enter_context(join(store, **hooks))
+        two: GroupReader | None = None
+        read: list[Any] = []
+        for count, record in enumerate(LOOPS[loop](one)):
+            read.append(record)
+            if count == 10:
+                two = stack.enter_context(join(store))
+            if two is not None:
+                read += two.poll(1)
+            if count == 300:  # a seek reads records again
+                break
+        assert two is not None
+        read += settle(one, two, counts=[2, 2])
+        for _ in range(LOOKS if call in (None, "commit") else 0):
+            read += one.poll() + two.poll()
+            if len(read) >= 100:
+                break
+        if call in (None, "commit"):  # the positions are committed before a partition goes
+            places = [
+                (each["partition"], each["offset"]) if isinstance(each, dict) else (each.partition, each.offset)
+                for each in read
+            ]
+            assert len(places) == len(set(places)) == 100
+
+
+@pytest.mark.parametrize("hook", ["on_assign", "on_revoke"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_hook_cannot_read(store: Store, loop: str, hook: str) -> None:
+    append(store, 100)
+    refused: list[str] = []
+
+    def read(reader: GroupReader, partitions: list[TopicPartition]) -> None:
+        with pytest.raises(IllegalStateException) as caught:
+            reader.poll()
+        refused.append(str(caught.value))
+
+    with ExitStack() as stack:
+        one = stack.enter_context(join(store, **{hook: read}))
+        two: GroupReader | None = None
+        for count, _ in enumerate(LOOPS[loop](one)):
+            if count == 10:
+                two = stack.enter_context(join(store))
+            if two is not None:
+                two.poll(1)
+        assert two is not None
+        settle(one, two, counts=[2, 2])
+        assert refused
+        assert all("cannot read from it" in each for each in refused)
+
+
+def test_threads_that_join_one_after_the_other(store: Store) -> None:
+    """As the help of kafkalog.group_reader shows it."""
+    append(store, 400)
+    found: list[tuple[int, int]] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with store.reader("billing", topics=["orders"], group=True) as reader:
+                for record in reader.follow(timeout_ms=200):
+                    found.append((record.partition, record.offset))
+                    reader.commit()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        while len(found) < 60 * number and thread.is_alive():
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(found) == len(set(found)) == 400
+
+
+def test_tasks_follow(store: Store) -> None:
+    append(store, 400)
+    found: list[tuple[int, int]] = []
+
+    async def work(number: int) -> None:
+        while len(found) < 60 * number:
+            await asyncio.sleep(0)
+        async with join(store) as reader:
+            async for record in reader.follow(timeout_ms=200):
+                found.append((record.partition, record.offset))
+                await reader.commit_async()
+
+    async def main() -> None:
+        await asyncio.gather(*(work(each) for each in range(4)))
+
+    asyncio.run(main())
+    assert len(found) == len(set(found)) == 400
+
+
 def test_tasks(store: Store) -> None:
     async def work(reader: GroupReader, found: list[tuple[int, int]]) -> None:
         async for record in reader:
@@ -348,7 +471,7 @@ def test_tasks(store: Store) -> None:
         ({"on_revoke": 7}, "on_revoke"),
         ({"group": False, "assignor": "range"}, "assignor"),
         ({"group": "yes"}, "group"),
-        ({"start_offsets": {"orders-0": 1}}, "start_offsets"),
+        ({"start_offsets": {"orders-0": 1}}, "start_offsets: each partition begins at the group's committed"),
     ],
 )
 def test_wrong_arguments(store: Store, options: dict[str, Any], name: str) -> None:
@@ -358,8 +481,9 @@ def test_wrong_arguments(store: Store, options: dict[str, Any], name: str) -> No
     assert store.cursors() == []
 
 
-def test_a_topic_that_does_not_exist(store: Store) -> None:
+def test_a_topic_that_does_not_exist(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     with join(store, topics=["orders", "later"]) as reader:
+        assert "no topic 'later'" in caplog.text
         assert len(reader.assignment) == 4
         store.create_topic("later")
         member = reader._member
@@ -405,5 +529,88 @@ def test_the_command_line_shows_members_and_refuses_a_reset(store: Store, tmp_pa
     members = next(each for each in told if each["kind"] == "group")["members"]
     assert [each["assignment"] for each in members] == [[f"orders-{each}" for each in range(4)]]
     refused = run("cursors", str(killed), "--group", "billing", "--topic", "orders", "--to-earliest", "--execute")
-    assert "members" in refused.err
+    assert "its member uses" in refused.err
     assert refused.code != 0
+
+
+# --- patterns and static members --------------------------------------------------------------------------
+
+
+def names(reader: GroupReader) -> set[str]:
+    return {each.topic for each in reader.assignment}
+
+
+def test_a_pattern_gives_all_topics_that_match_now_and_later(store: Store) -> None:
+    for topic in ("audit-eu", "audit-us", "my-audit-eu"):
+        store.create_topic(topic).append(topic.encode())
+    with join(store, topics=None, pattern="audit-.*") as reader:
+        found = reader.poll(timeout_ms=30_000)  # the coordinator looks for the topics after the member has joined
+        assert names(reader) == {"audit-eu", "audit-us"}
+        store.create_topic("audit-asia").append(b"audit-asia")
+        while len(found) < 3:
+            found += reader.poll(timeout_ms=10_000)
+        assert {each.value for each in found} == {b"audit-eu", b"audit-us", b"audit-asia"}
+        assert sum(reader.commit().values()) == 3
+
+
+def test_patterns_that_are_refused(store: Store) -> None:
+    with pytest.raises(InvalidRegularExpression):
+        join(store, topics=None, pattern="audit-(")
+    for options, text in (
+        ({"pattern": "a.*"}, "both topics and pattern"),
+        ({"topics": None, "pattern": ""}, "empty"),
+        ({"topics": None}, "or pass pattern="),
+        ({"topics": None, "pattern": 5}, "pattern"),
+        ({"group_instance_id": ""}, "empty"),
+        ({"group": False, "group_instance_id": "a"}, "no member"),
+        ({"group": False, "topics": None, "pattern": "a.*"}, "no member"),
+    ):
+        with pytest.raises(IllegalArgumentException, match=text):
+            join(store, **options)
+
+
+def test_a_static_member_gets_its_partitions_back(store: Store) -> None:
+    append(store, 40)
+    with join(store, group_instance_id="a") as other:
+        mine = join(store, group_instance_id="b")
+        settle(other, mine, counts=[2, 2])
+        had = mine.assignment
+        mine.commit()
+        epoch = other._member.epoch  # type: ignore[union-attr]
+        mine.close()
+        other.poll()
+        assert len(other.assignment) == 2  # nothing moves
+        with join(store, group_instance_id="b") as again:
+            settle(other, again, counts=[2, 2])
+            assert again.assignment == had
+            assert other._member.epoch == epoch  # type: ignore[union-attr]  # no rebalance
+            with pytest.raises(UnreleasedInstanceIdException):
+                join(store, group_instance_id="b")
+            again.commit()
+    kept = home_of(store).coordinators.offsets("billing", create=True)
+    assert kept is not None
+    assert len(kept.members("billing")) == 2  # until the session times out
+
+
+def test_a_static_member_that_stays_away_loses_its_partitions(tmp_path: Path) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    with kafkalog.open(tmp_path / "data", clock=clock) as store:
+        store.create_topic("orders", partitions=4)
+        with join(store) as other:
+            away = join(store, group_instance_id="b")
+            settle(other, away, counts=[2, 2])
+            away.close()
+            settle(other, counts=[2])
+            for _ in range(10):
+                clock.advance(5_000)
+                home_of(store).coordinators.timers.run_due()
+                other.poll()
+            settle(other, counts=[4])
+
+
+def test_a_static_member_of_a_process_that_was_killed_is_replaced(store: Store, tmp_path: Path) -> None:
+    with join(store, group_instance_id="b") as reader:
+        killed = as_killed(tmp_path / "data", tmp_path / "killed")
+        with kafkalog.open(killed) as other, join(other, group_instance_id="b") as again:
+            assert again.assignment == reader.assignment
+            assert len(again.assignment) == 4

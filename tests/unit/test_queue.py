@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face.queue_group import IDLE_MS
 from kafkalog.engine.coordinator.request_context import RequestContext
 from kafkalog.engine.coordinator.share_coordinator import ShareCoordinator
-from kafkalog.engine.coordinator.share_state import InFlightBatch
+from kafkalog.engine.coordinator.share_partition import SharePartition
 from kafkalog.engine.files import ManualClock
 from kafkalog.errors import (
     GroupIdNotFoundException,
@@ -113,6 +114,39 @@ def test_a_lock_ends(store: kafkalog.Store, clock: ManualClock) -> None:
             queue.ack([kept, lost])  # the other one is acknowledged
         other.release()
         assert counts(queue.take()) == [(1, 3)]
+
+
+def test_everything_is_ended_only_if_it_is_still_here(store: kafkalog.Store, clock: ManualClock) -> None:
+    fill(store, 5)
+    with store.queue("mail", topics=["outbox"]) as queue, store.queue("mail", topics=["outbox"]) as other:
+        one, two, three = queue.take(3)
+        queue.ack(one)
+        clock.advance(LOCK_MS)
+        run_timers(store)
+        assert counts(other.take(1)) == [(1, 2)]
+        with pytest.raises(InvalidRecordStateException, match="2 of the 2 records"):
+            queue.ack()
+        with pytest.raises(InvalidRecordStateException):
+            queue.ack([two, three])
+        queue.ack()  # it was told
+        assert counts(queue.take(2)) == [(2, 2), (3, 1)]
+        queue.renew()
+        queue.ack()
+        other.ack()
+        assert counts(queue.take()) == [(4, 1)]
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", "__own", "outbox", "x" * 250])
+def test_dead_letters_that_nobody_could_write(store: kafkalog.Store, topic: str) -> None:
+    with pytest.raises(IllegalArgumentException, match="dead_letters: "):
+        store.queue("mail", topics=["outbox"], dead_letters=topic)
+
+
+def test_an_internal_topic_that_is_not_there(store: kafkalog.Store) -> None:
+    with pytest.raises(UnknownTopicOrPartitionException, match="__consumer_offsets"):
+        store.queue("mail", topics=["outbox", "__consumer_offsets"])
+    with store.queue("mail", topics=["outbox"]) as queue:
+        assert queue.take() == []
 
 
 def test_dead_letters(store: kafkalog.Store) -> None:
@@ -295,6 +329,53 @@ def test_the_group_is_listed(store: kafkalog.Store) -> None:
     assert groups() == [("mail", "share", "Empty")]
 
 
+def test_a_queue_that_nobody_uses_leaves_the_group(store: kafkalog.Store, clock: ManualClock) -> None:
+    def members() -> int:
+        (group,) = store._home.coordinators.groups.share_group_describe(RequestContext(), ["mail"])
+        return len(group["members"])
+
+    def later(ms: int) -> None:
+        for _ in range(ms // 5_000):
+            clock.advance(5_000)
+            run_timers(store)
+
+    fill(store, 3)
+    with store.queue("mail", topics=["outbox"]) as queue, store.queue("mail", topics=["outbox"]) as other:
+        later(IDLE_MS)
+        assert members() == 1
+        later(10_000)
+        assert members() == 0
+        (one,) = queue.take(1)
+        assert members() == 1
+        for _ in range(8):
+            later(IDLE_MS - 40_000)
+            one.renew()  # any call of any of the objects is use
+        assert members() == 1
+        later(IDLE_MS + 10_000)
+        assert members() == 0
+        assert counts(other.take()) == [(0, 2), (1, 1), (2, 1)]
+        other.ack()
+        assert members() == 1
+        later(IDLE_MS + 10_000)
+        assert members() == 0
+    assert members() == 0
+
+
+def test_a_record_is_acknowledged_after_the_queue_has_left(tmp_path: Path, clock: ManualClock) -> None:
+    with kafkalog.open(tmp_path / "data", clock=clock) as store:
+        store.create_topic("outbox")
+        fill(store, 2)
+        with store.queue("mail", topics=["outbox"], lock_ms=300_000) as queue:
+            one, two = queue.take()
+            for _ in range(20):
+                clock.advance(5_000)
+                run_timers(store)
+            assert store._home.coordinators.served.queues["mail"].is_away
+            one.ack()
+            two.release()
+            assert counts(queue.take()) == [(1, 2)]
+
+
 def test_a_member_that_was_killed_is_removed(tmp_path: Path) -> None:
     code = (
         "import kafkalog, os, sys\n"
@@ -383,6 +464,17 @@ def test_a_cursor_has_the_name(store: kafkalog.Store) -> None:
         store.queue("mail", topics=["outbox"])
 
 
+@pytest.mark.parametrize("group", [False, True])
+def test_a_queue_has_the_name(store: kafkalog.Store, group: bool) -> None:
+    fill(store, 1)
+    with store.queue("mail", topics=["outbox"]):
+        pass
+    with pytest.raises(GroupIdNotFoundException, match="'mail' is the name of a queue"):
+        store.reader("mail", topics=["outbox"], group=group)
+    with store.reader("other", topics=["outbox"], group=group):
+        pass
+
+
 def test_read_only(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path) as store:
         store.create_topic("outbox")
@@ -406,7 +498,7 @@ def test_an_interrupted_take_is_forgotten(store: kafkalog.Store, monkeypatch: py
     with store.queue("mail", topics=["outbox"]) as queue:
         queue.ack(queue.take(1))
         with monkeypatch.context() as patched:
-            patched.setattr(InFlightBatch, "between", interrupt)
+            patched.setattr(SharePartition, "new_deadline_ms", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 queue.take(1)
         # The partition was read again from what was written.
@@ -418,7 +510,7 @@ def test_an_interrupted_acknowledgement_is_finished(store: kafkalog.Store, monke
     with store.queue("mail", topics=["outbox"]) as queue:
         first, second, third = queue.take()
         with monkeypatch.context() as patched:
-            patched.setattr(ShareCoordinator, "write_state", interrupt)
+            patched.setattr(ShareCoordinator, "write_partition", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 first.ack()
         second.ack()  # writes both

@@ -148,3 +148,26 @@ def test_threads_lose_no_acknowledgement(tmp_path: Path) -> None:
         again = Shares(store).state
         assert again is not None
         assert again.state_batches == expected
+
+
+def test_a_state_of_a_higher_leader_epoch_goes_on(tmp_path: Path) -> None:
+    """A broker counts its starts as epochs, also if it appends nothing."""
+    with kafkalog.open(tmp_path / "shop") as store:
+        topic = store.create_topic("outbox")
+        for number in range(4):
+            topic.append(b"%d" % number)
+        with store.queue("mail", topics=["outbox"]) as queue:
+            queue.ack(queue.take(1))
+        shares = Shares(store)
+        assert shares.ask("read_state", leaderEpoch=5)["errorCode"] == 0
+    with kafkalog.open(tmp_path / "shop") as store, store.queue("mail", topics=["outbox"]) as queue:
+        shares = Shares(store)
+        taken = queue.take(1)
+        queue.ack(taken)
+        state = shares.state
+        assert state is not None
+        assert ([record.offset for record in taken], state.leader_epoch) == ([1], 5)
+        queue.close()
+        assert shares.ask("read_state", leaderEpoch=4)["errorCode"] == 74
+        assert shares.ask("read_state", leaderEpoch=6)["errorCode"] == 0  # this one fences the store, as a broker
+        assert shares.coordinator.leader_epoch_at_start(shares.key) == 5
