@@ -79,6 +79,7 @@ class Entry:
     __slots__ = (
         "_has_throttle",
         "api",
+        "blocks_for",
         "decode",
         "encode",
         "flexible_from",
@@ -96,6 +97,7 @@ class Entry:
         self.module = module
         self.flexible_from = known.flexible_from
         self.is_blocking = False
+        self.blocks_for: Callable[[Request], bool] | None = None  # if the key is not blocking: for which requests
         self._has_throttle: bool | None = None
         self.handler: Handler = self._first_call
         self.decode: Decoder = self._first_decode
@@ -106,9 +108,14 @@ class Entry:
         module = importlib.import_module(f"kafkalog.server.handlers.{self.module}")
         key = self.api.key
         self.is_blocking = key in getattr(module, "BLOCKING", ())
+        self.blocks_for = getattr(module, "BLOCKING_IF", {}).get(key)
         self.decode = getattr(module, "DECODERS", {}).get(key, self._read_by_table)
         self.encode = getattr(module, "ENCODERS", {}).get(key, self.encode)
         self.handler = module.HANDLERS[key]
+
+    def blocks(self, request: Request) -> bool:
+        """Returns whether the request is handled in the pool."""
+        return self.is_blocking or (self.blocks_for is not None and self.blocks_for(request))
 
     def _first_call(self, broker: Broker, request: Request) -> Values | Encoded | Pending | None:
         self.load()
@@ -161,7 +168,7 @@ class Apis:
         key, version, correlation_id, client_id, at = _header(frame)
         entry = self.entries.get(key)
         request = Request(key, version, correlation_id, client_id, connection=info)
-        request.data = frame
+        request.data, request.size = frame, len(frame)
         request.body_at = at
         if entry is None or not entry.lowest <= version <= entry.highest:
             return self._unsupported(request)

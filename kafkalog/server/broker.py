@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkalog.config import topic_defaults_of_broker
-from kafkalog.server.resource_configs import ConfigsByResource, ConfigType, ResourceConfigs
+from kafkalog.server.resource_configs import ConfigsByResource, ConfigType, ResourceConfigs, effective
 from kafkalog.server.security.authorizer import AllowAll, Authorizer
 from kafkalog.server.security.quotas import Quotas, no_quotas
 from kafkalog.server.settings import Endpoint, ServerSettings
@@ -85,7 +85,8 @@ class Broker:
 
     def _apply_configs(self) -> None:
         """Uses the settings that clients gave to brokers, over those of the start."""
-        given = {**self.configs.of((ConfigType.BROKER, "")), **self.configs.of((ConfigType.BROKER, str(self.node_id)))}
+        kept = {**self.configs.of((ConfigType.BROKER, "")), **self.configs.of((ConfigType.BROKER, str(self.node_id)))}
+        given = effective(kept)
         self.settings.override(given)
         self.home.change_defaults(topic_defaults_of_broker(given))
 

@@ -170,9 +170,14 @@ def topic_entries(broker: Broker, overrides: Configs, config: LogConfig | None =
 
 
 def group_entries(broker: Broker, group: str) -> list[Values]:
-    """Returns the entries of a group."""
+    """Returns the entries of a group; of internal settings only those that are set."""
     given = broker.configs.of((ConfigType.GROUP, group))
-    return _given_entries(broker, given, group_rows(), ConfigSource.GROUP_CONFIG)
+    rows = {
+        name: row
+        for name, row in group_rows().items()
+        if not row.is_internal or name in given or row.of_broker in broker.settings.originals
+    }
+    return _given_entries(broker, given, rows, ConfigSource.GROUP_CONFIG)
 
 
 def client_metrics_entries(broker: Broker, name: str) -> list[Values]:

@@ -397,13 +397,13 @@ unstable.feature.versions.enable BOOLEAN false internal
 
 GROUP = """
 consumer.assignment.interval.ms INT 1000 0.. =group.consumer.assignment.interval.ms
-consumer.assignor.offload.enable BOOLEAN true =group.consumer.assignor.offload.enable
+consumer.assignor.offload.enable BOOLEAN true internal =group.consumer.assignor.offload.enable
 consumer.heartbeat.interval.ms INT 5000 1.. =group.consumer.heartbeat.interval.ms
 consumer.session.timeout.ms INT 45000 1.. =group.consumer.session.timeout.ms
 errors.deadletterqueue.copy.record.enable BOOLEAN false
 errors.deadletterqueue.topic.name STRING ''
 share.assignment.interval.ms INT 1000 0.. =group.share.assignment.interval.ms
-share.assignor.offload.enable BOOLEAN true =group.share.assignor.offload.enable
+share.assignor.offload.enable BOOLEAN true internal =group.share.assignor.offload.enable
 share.auto.offset.reset STRING latest latest|earliest|by_duration:PnDTnHnMn.nS
 share.delivery.count.limit INT 5 2.. =group.share.delivery.count.limit
 share.heartbeat.interval.ms INT 5000 1.. =group.share.heartbeat.interval.ms
@@ -412,17 +412,17 @@ share.partition.max.record.locks INT 2000 100.. =group.share.partition.max.recor
 share.record.lock.duration.ms INT 30000 1000.. =group.share.record.lock.duration.ms
 share.renew.acknowledge.enable BOOLEAN true
 share.session.timeout.ms INT 45000 1.. =group.share.session.timeout.ms
-streams.acceptable.recovery.lag LONG 10000 0.. =group.streams.acceptable.recovery.lag
+streams.acceptable.recovery.lag LONG 10000 0.. internal =group.streams.acceptable.recovery.lag
 streams.assignment.interval.ms INT 1000 0.. =group.streams.assignment.interval.ms
 streams.assignor.name STRING null =group.streams.assignors
-streams.assignor.offload.enable BOOLEAN true =group.streams.assignor.offload.enable
+streams.assignor.offload.enable BOOLEAN true internal =group.streams.assignor.offload.enable
 streams.heartbeat.interval.ms INT 5000 1.. =group.streams.heartbeat.interval.ms
 streams.initial.rebalance.delay.ms INT 3000 0.. =group.streams.initial.rebalance.delay.ms
 streams.num.standby.replicas INT 0 0.. =group.streams.num.standby.replicas
-streams.num.warmup.replicas INT 2 0.. =group.streams.num.warmup.replicas
+streams.num.warmup.replicas INT 2 0.. internal =group.streams.num.warmup.replicas
 streams.rack.aware.assignment.tags LIST '' =group.streams.rack.aware.assignment.tags
 streams.session.timeout.ms INT 45000 1.. =group.streams.session.timeout.ms
-streams.task.offset.interval.ms INT 60000 1.. =group.streams.task.offset.interval.ms
+streams.task.offset.interval.ms INT 60000 1.. internal =group.streams.task.offset.interval.ms
 """
 
 CLIENT_METRICS = """

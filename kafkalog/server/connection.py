@@ -34,6 +34,7 @@ SIZE_BYTES = _SIZE.size
 FIRST_BYTES = 4096  # a buffer for a frame that came in part begins with these
 GROWTH_BYTES_MAX = 4 << 20  # the most that a buffer grows at once
 JOINED_BYTES_MAX = 4096  # a shorter first part is copied behind the size
+_NO_BYTES = memoryview(b"")
 UNSENT_BYTES_MAX = 64 << 10  # with more than this unsent, the next request waits
 
 
@@ -80,6 +81,7 @@ class Connection:
 
     __slots__ = (
         "_apis",
+        "_behind",
         "_buffer",
         "_claimed",
         "_filled",
@@ -125,6 +127,7 @@ class Connection:
         self._frame_bytes_max = request_bytes_max if authenticator is None else authenticator.receive_bytes_max
         self._frames: deque[memoryview] = deque()
         self._frame_bytes = 0  # bytes of the frame in flight
+        self._behind = b""  # bytes behind a frame of the login, which are looked at after it
         # A frame that came in part: its buffer, with the four bytes of size first, and how much of it is filled.
         self._buffer: bytearray | None = None
         self._filled = 0
@@ -177,6 +180,10 @@ class Connection:
         if self._buffer is not None:
             at = self._fill(data)
         while end - at >= SIZE_BYTES:
+            if self._frames and self._frame_bytes_max != self._request_bytes_max:  # the login may allow larger ones
+                self._behind = data[at:].tobytes()
+                self.memory.take(len(self._behind))
+                return
             (size,) = _SIZE.unpack_from(data, at)
             if size < 0 or size > self._frame_bytes_max:
                 self._check_size(size)
@@ -306,6 +313,10 @@ class Connection:
             self._request_bytes_max if authenticator.is_complete else authenticator.receive_bytes_max
         )
         self.failure = step.failure
+        if step.failure is None and self._behind:
+            behind, self._behind = self._behind, b""
+            self.memory.give(len(behind))
+            self.receive(memoryview(behind))
         if step.failure is not None:
             self._refusal = step.answer
         elif step.answer is not None:
@@ -322,6 +333,15 @@ class Connection:
         self._frame_bytes = 0
 
     # --- answers in ------------------------------------------------------------------------------------
+
+    def waits_for(self, pending: Pending | None) -> None:
+        """Says what the answer of the request in flight waits for, if that is known yet.
+
+        A request that waits for others, perhaps for long, is not kept as bytes."""
+        self.pending = pending
+        if pending is not None and pending.is_waiting and self.in_flight is not None:
+            self.in_flight.data = _NO_BYTES
+            self._done()
 
     def answer(self, request: Request, result: Values | Encoded | None) -> None:
         """Takes the answer of the request in flight; None if the client wants none.
@@ -359,9 +379,10 @@ class Connection:
         and `pending.abandon()` return."""
         self._frames.clear()
         self.to_send.clear()
-        self.memory.give(self.queued_bytes + self._frame_bytes + (len(self._buffer) if self._buffer else 0))
+        held = self.queued_bytes + self._frame_bytes + len(self._behind) + (len(self._buffer) if self._buffer else 0)
+        self.memory.give(held)
         self.queued_bytes = self._frame_bytes = self.unsent_bytes = 0
-        self._buffer, self.is_ended = None, True
+        self._buffer, self._behind, self.is_ended = None, b"", True
 
     def __repr__(self) -> str:
         return f"<{self.info.listener} connection of {self.info.host}:{self.info.port}>"

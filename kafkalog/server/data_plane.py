@@ -48,6 +48,8 @@ class DataPlane:
         self.fetch_max_bytes: int = broker.settings["fetch.max.bytes"]
         self.traffic = None if broker.metrics is None else Traffic(broker.metrics, self.hosted)
         self.syncs = GroupCommit() if broker.home.syncs else None
+        # Held by one thread of the pool at a time, so that only one large batch is decompressed.
+        self.heavy = threading.Lock()
 
     def after_appends(self) -> None:
         """Lets the fetches that wait for this thread's appends end, once the current request is answered."""

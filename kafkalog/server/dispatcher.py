@@ -50,10 +50,10 @@ class Dispatcher:
         self.running = 0  # in the pool; changed on the I/O thread
         self.is_closed = False
 
-    def is_simple(self, entry: Entry) -> bool:
+    def is_simple(self, request: Request, entry: Entry) -> bool:
         """Whether `call` may be used: the handler is quick, no fault is ordered, and no quota measures its time."""
         broker = self._broker
-        return not entry.is_blocking and broker.fault_for is None and not broker.quotas.measures_time
+        return not entry.blocks(request) and broker.fault_for is None and not broker.quotas.measures_time
 
     def call(self, request: Request, entry: Entry) -> Result | Pending:
         """Calls a handler and returns what it returned or raised."""
@@ -90,7 +90,7 @@ class Dispatcher:
             run()
 
     def _run(self, request: Request, entry: Entry, deliver: Deliver) -> Pending | None:
-        if entry.is_blocking:
+        if entry.blocks(request):
             self._submit(request, entry, deliver)
             return None
         result = self._called(request, entry)
@@ -144,6 +144,7 @@ class Dispatcher:
         self._threads().submit(self._run_in_pool, request, entry, deliver)
 
     def _run_in_pool(self, request: Request, entry: Entry, deliver: Deliver) -> None:
+        request.is_in_pool = True
         try:
             result = self._called(request, entry)
         finally:

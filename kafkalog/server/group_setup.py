@@ -7,10 +7,12 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kafkalog._face.coordinators import InternalTopic
 from kafkalog.engine.coordinator.group_settings import GroupSettings, ShareSettings
-from kafkalog.engine.format import names
+from kafkalog.engine.format import codecs, names
 from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.server.resource_configs import ConfigType
+from kafkalog.server.settings import key_of
 
 if TYPE_CHECKING:
     from kafkalog.server.broker import Broker
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 MS_PER_MINUTE = 60_000
 WARM_UP_AFTER_MS = 200
 _OTHER_NAMES = {"offset_metadata_max": "offset.metadata.max.bytes"}
-# The setting of how many partitions an internal topic gets.
-_COUNTS = {
-    names.GROUP_METADATA_TOPIC: "offsets.topic.num.partitions",
-    names.TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
-    names.SHARE_GROUP_STATE_TOPIC: "share.coordinator.state.topic.num.partitions",
+# The beginning of an internal topic's settings.
+_PREFIXES = {
+    names.GROUP_METADATA_TOPIC: "offsets.topic.",
+    names.TRANSACTION_STATE_TOPIC: "transaction.state.log.",
+    names.SHARE_GROUP_STATE_TOPIC: "share.coordinator.state.topic.",
 }
+_OVERRIDES = {"segment.bytes": "segment.bytes", "min.isr": "min.insync.replicas"}
 _OWN = ("offsets_retention_ms", "simple_offsets_expire")  # these are no settings of Kafka
 
 
@@ -68,9 +71,18 @@ def share_settings(settings: ServerSettings) -> ShareSettings:
     return ShareSettings(**found)
 
 
-def partition_counts(settings: ServerSettings) -> dict[str, int]:
-    """Returns how many partitions internal topics get when they are made. Raises ConfigException."""
-    return {topic: settings[name] for topic, name in _COUNTS.items()}
+def internal_topics(settings: ServerSettings) -> dict[str, InternalTopic]:
+    """Returns the partitions and the settings that internal topics get when they are made. Raises ConfigException."""
+    found = {}
+    for topic, prefix in _PREFIXES.items():
+        overrides = {
+            name: str(settings[prefix + suffix]) for suffix, name in _OVERRIDES.items() if key_of(prefix + suffix)
+        }
+        codec = settings[f"{prefix}compression.codec"] if key_of(f"{prefix}compression.codec") else codecs.NONE
+        if not 0 <= codec < len(codecs.NAMES):
+            raise ConfigException(f"Invalid value {codec} for configuration {prefix}compression.codec: it is no codec")
+        found[topic] = InternalTopic(settings[f"{prefix}num.partitions"], overrides, codec)
+    return found
 
 
 def _parsed(name: str, value: object, default: object) -> Any:
@@ -91,7 +103,7 @@ def start_groups(broker: Broker) -> None:
     coordinators = broker.home.coordinators
     coordinators.use_group_settings(group_settings(broker.settings), GroupConfigsOf(broker.configs))
     coordinators.use_share_settings(share_settings(broker.settings))
-    coordinators.use_partition_counts(partition_counts(broker.settings))
+    coordinators.use_topic_settings(internal_topics(broker.settings))
     if coordinators.all_group_partitions():
         broker.submit(lambda: coordinators.groups.load())
     else:  # so that the first member does not wait until all modules are imported

@@ -79,8 +79,7 @@ class HostedTopics:
         self._registry = home.manager.registry
         self._catalog = home.catalog
         self._by_name: dict[str, HostedTopic] = {}
-        self._names: dict[str, str] = {}  # by topic id, as last seen
-        self._searched: tuple[int, int] | None = None  # the version at which all topics were last looked at
+        self._by_id: dict[str, HostedTopic] = {}  # as last seen
 
     @property
     def version(self) -> tuple[int, int]:
@@ -110,34 +109,21 @@ class HostedTopics:
             return None
         found = self._by_name[name] = HostedTopic(self._home, info, version)
         if found.id != ZERO_UUID:
-            self._names[found.id] = name
+            self._by_id[found.id] = found
         return found
 
     def with_id(self, topic_id: str) -> HostedTopic | None:
         """Returns a topic by its id, or None."""
-        name = self._names.get(topic_id)
-        if name is not None:
-            found = self.named(name)
+        found = self._by_id.get(topic_id)
+        if found is not None:
+            if found.version == (self._registry.changes, self._catalog.changes):
+                return found
+            found = self.named(found.name)
             if found is not None and found.id == topic_id:
                 return found
-            self._names.pop(topic_id, None)
-        return self._search(topic_id)
-
-    def _search(self, topic_id: str) -> HostedTopic | None:
-        if topic_id == ZERO_UUID:
-            return None
-        version = (self._registry.changes, self._catalog.changes)
-        if self._searched == version:
-            return None
-        for name in self._catalog.recorded_with_id(topic_id):
-            found = self.named(name)
-            if found is not None and found.id == topic_id:
-                return found
-        for name in self._catalog.names():
-            self.named(name)
-        self._searched = version
-        known = self._names.get(topic_id)
-        return None if known is None else self.named(known)
+            self._by_id.pop(topic_id, None)
+        name = self._home.coordinators.topics.name(topic_id)
+        return None if name is None else self.named(name)
 
     def name_of(self, topic_id: str) -> str | None:
         """Returns the name of the topic with an id, or None."""

@@ -65,7 +65,7 @@ def bind(endpoint: Endpoint, settings: ServerSettings) -> Listener:
     except (OSError, OverflowError) as error:
         if sock is not None:
             sock.close()
-        raise _cannot_listen(endpoint, error) from error
+        raise _cannot_listen(endpoint, error) from None
     return Listener(endpoint, sock, settings)
 
 

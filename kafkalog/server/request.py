@@ -8,6 +8,7 @@ answer (a produce request with acks=0).  Knows no socket and no handler.
 from __future__ import annotations
 
 import itertools
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +47,7 @@ class KafkaPrincipal(NamedTuple):
 
 
 ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
+LARGE_BYTES = 16 << 10
 _ids = itertools.count()
 
 
@@ -125,7 +127,9 @@ class Request:
         "connection",
         "correlation_id",
         "data",
+        "is_in_pool",
         "received_ms",
+        "size",
         "throttle_ms",
         "unsupported_version",
     )
@@ -148,10 +152,17 @@ class Request:
         self.body: Values = body if body is not None else {}
         self.connection = connection or ConnectionInfo()
         self.received_ms = received_ms
-        self.data: memoryview = memoryview(b"")
+        self.data: memoryview = memoryview(b"")  # empty again while it waits for others
+        self.size = 0  # the frame's
         self.body_at = 0
+        self.is_in_pool = False  # whether its handler runs there, and not on the I/O thread
         self.unsupported_version: int | None = None  # ApiVersions is answered in version 0 then
         self.throttle_ms = 0  # after its answer the connection is not read for this long
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it names so much that others should not wait while it is handled."""
+        return self.size > LARGE_BYTES
 
     @property
     def principal(self) -> KafkaPrincipal:
@@ -160,6 +171,9 @@ class Request:
 
     def __repr__(self) -> str:
         return f"<request {self.api_key} v{self.api_version} of {self.client_id!r}, {self.correlation_id}>"
+
+
+LARGE: Callable[[Request], bool] = operator.attrgetter("is_large")
 
 
 class Pending:

@@ -1,8 +1,9 @@
 """The memory of all requests that are being received or handled, and its limit (queued.max.request.bytes).
 
-While more than the limit is in use, sockets are not read.  One connection, the holder, is the exception: if all the
-memory is in frames that came in part, none of them would ever become whole.  So at most one request more than the limit
-is held.  A limit below 0 is none, as in Kafka.  Not thread-safe: the I/O thread owns it.  Source: SimpleMemoryPool.
+While more than the limit is in use, frames that came in part are not read on.  One connection, the holder, is the
+exception: otherwise none of them would ever become whole.  So at most one large request more than the limit is held,
+and the beginnings of requests that the transport still reads, a few KiB of each connection.  A limit below 0 is none,
+as in Kafka.  Not thread-safe: the I/O thread owns it.  Source: SimpleMemoryPool.
 """
 
 from __future__ import annotations

@@ -73,6 +73,8 @@ class ResourceConfigs:
         self._save = save or self.take
         self._changed = changed
         self._lock = threading.RLock()
+        # Held while new settings are computed from those of now and set: of topics too.
+        self.altering = threading.Lock()
 
     def of(self, resource: Resource) -> Configs:
         """Returns the settings of a resource; empty if it has none."""
@@ -144,6 +146,16 @@ def _check_broker(name: str, configs: Configs) -> None:
         topic_defaults_of_broker(configs)
     except (ConfigException, IllegalArgumentException) as error:
         raise Refused(Errors.INVALID_REQUEST, error.message) from None
+
+
+def effective(configs: Configs) -> Configs:
+    """Returns those of a broker's kept settings that take effect.
+
+    Kafka keeps names that it does not know too, so that an own setting, such as `users.file`, may be among them.
+    """
+    rows = broker_rows()
+    plain = {key: LISTENER_PREFIX.sub(r"\1", key) for key in configs}
+    return {key: value for key, value in configs.items() if plain[key] in rows and rows[plain[key]].mode}
 
 
 def _is_per_broker(key: str, row: ConfigRow) -> bool:

@@ -12,6 +12,7 @@ that started it; in the child of a fork its sockets are closed, and it refuses u
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 from kafkalog._native.state.blocks import Closing
 from kafkalog.engine.files.left_open import opened_at
 from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.local_paths import local_path
 from kafkalog.engine.files.processes import belongs_here, held_over_forks, opened_elsewhere
-from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.errors import ConfigException, IllegalArgumentException, IllegalStateException
 from kafkalog.server.api import Apis
 from kafkalog.server.broker import Broker
 from kafkalog.server.cluster_id import cluster_id_of
 from kafkalog.server.dispatcher import Dispatcher
 from kafkalog.server.group_setup import start_groups
 from kafkalog.server.listener import Listener, bind, is_loopback
-from kafkalog.server.security.security_records import is_kept
+from kafkalog.server.server_state import is_kept
 from kafkalog.server.settings import Endpoint, ServerSettings, is_of_security, kafkas_name
 from kafkalog.server.transport import Transport
 
@@ -39,6 +41,7 @@ __all__ = ["Server"]
 
 GRACE_MS = 2_000  # that requests in flight have at a close
 _LINES = Lines("kafkalog.server")
+_ADDRESS_HINT = '"127.0.0.1:0" takes a free port'
 _LOCK = threading.RLock()  # guards which store has a server
 held_over_forks(_LOCK)
 
@@ -195,18 +198,7 @@ class Server(Closing):
         """
         if self._pid_refusal is not None:
             raise self._pid_refusal
-        self.check_outside()
-        with self._closing:
-            if self._is_closed:
-                return
-            assert self._transport is not None
-            self._transport.close(GRACE_MS)
-            self._dispatcher.close()
-            self._is_closed = True
-            self._home.producers.discard(self)
-            for each in self._at_close:
-                each()
-            self._release()
+        if self._end(GRACE_MS):
             _LINES.info("the server of %s is closed", self._home.place)
 
     def kill(self) -> None:
@@ -214,18 +206,23 @@ class Server(Closing):
 
         Nothing is answered.  This is for tests.
         """
+        self._end(-1)
+
+    def _end(self, grace_ms: int) -> bool:
+        """Closes the server.  Returns False if it was closed already."""
         self.check_outside()
         with self._closing:
             if self._is_closed:
-                return
+                return False
             assert self._transport is not None
-            self._transport.close(-1)
+            self._transport.close(grace_ms)
             self._dispatcher.close()
             self._is_closed = True
             self._home.producers.discard(self)
             for each in self._at_close:
                 each()
             self._release()
+            return True
 
     def _release(self) -> None:
         if self._transport is not None and not self._is_closed:
@@ -244,14 +241,47 @@ class Server(Closing):
 
 def serve(home: StoreHome, listen: object, settings: Mapping[str, Any], *, allow_anonymous: bool = False) -> Server:
     """Starts a server as `Store.serve`."""
-    given = {kafkas_name(name): value for name, value in settings.items()}
-    if listen is not None:
-        if "listeners" in given:
-            raise IllegalArgumentException("listen: found it beside listeners, expected one of them")
-        given["listeners"] = listeners_of(listen, protocol_of(given))
-    elif "listeners" not in given and protocol_of(given) != "PLAINTEXT":
-        given["listeners"] = listeners_of(9092, protocol_of(given))
-    return Server(home, ServerSettings.from_props(given), allow_anonymous=allow_anonymous)
+    given = ServerSettings.from_props(named_settings(settings, listen))
+    return Server(home, given, allow_anonymous=allow_anonymous)
+
+
+def named_settings(settings: Mapping[str, Any], listen: object = None) -> dict[str, Any]:
+    """Returns settings under Kafka's names, with the listeners.
+
+    `listen`, and `tls` and `advertise` among them, are arguments of `Store.serve` and options of the command."""
+    given = {
+        kafkas_name(name): os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in settings.items()
+    }
+    for name, hint in _NOT_HERE.items():
+        if name in given:
+            raise ConfigException(f"Unknown setting {name}", hint=hint)
+    tls, advertise = given.pop("tls", None), given.pop("advertise", None)
+    for word, value, keys in (
+        ("listen", listen, ("listeners",)),
+        ("advertise", advertise, ("advertised.listeners",)),
+        ("tls", tls, TLS_KEYS),
+    ):
+        other = next((key for key in keys if key in given), None)
+        if value is not None and other is not None:
+            raise IllegalArgumentException(f"{word} and the setting `{other}` were given, expected one of them")
+    if tls is not None:
+        given.update({"ssl.keystore.type": "PEM", "ssl.keystore.location": local_path(tls, what="tls")})
+    protocol = protocol_of(given)
+    if listen is not None or ("listeners" not in given and protocol != "PLAINTEXT"):
+        given["listeners"] = listeners_of(9092 if listen is None else listen, protocol)
+    if advertise is not None:
+        given["advertised.listeners"] = listeners_of(advertise, protocol, what="advertise")
+    return given
+
+
+TLS_KEYS = tuple(f"ssl.keystore.{each}" for each in ("location", "key", "certificate.chain", "type", "password"))
+# Words that are no setting of a server, and what a caller may mean.
+_NOT_HERE = {
+    "metrics": "the command has --metrics; a program passes metrics=MetricsRegistry() to kafkalog.open",
+    "durability": "the command has --durability; a program passes it to kafkalog.open",
+    "user": 'did you mean users, such as users={"alice": "secret"}?',
+}
 
 
 def protocol_of(settings: Mapping[str, Any]) -> str:
@@ -261,15 +291,15 @@ def protocol_of(settings: Mapping[str, Any]) -> str:
     return ("SASL_" if has_users else "") + ("SSL" if has_key else "PLAINTEXT")
 
 
-def listeners_of(listen: object, protocol: str = "PLAINTEXT") -> str:
+def listeners_of(listen: object, protocol: str = "PLAINTEXT", *, what: str = "listen") -> str:
     """Returns `listeners` of an address such as "127.0.0.1:9092", ":9092", 9092, "SSL://host:9093", or several.
 
-    `protocol` is the name of a listener that has none."""
+    `protocol` is the name of a listener that has none; `what` is the argument's name, for errors."""
     if isinstance(listen, int) and not isinstance(listen, bool):
         return f"{protocol}://127.0.0.1:{listen}"
     if isinstance(listen, str):
         parts: Iterable[object] = [each.strip() for each in listen.split(",")]
-    elif isinstance(listen, Iterable):
+    elif isinstance(listen, Iterable) and not isinstance(listen, bytes):
         parts = listen
     else:
         parts = [listen]
@@ -277,21 +307,34 @@ def listeners_of(listen: object, protocol: str = "PLAINTEXT") -> str:
     for each in parts:
         if not isinstance(each, str) or ":" not in each.rpartition("://")[2]:
             raise IllegalArgumentException(
-                f"listen: found {each!r}, expected HOST:PORT or NAME://HOST:PORT",
-                hint='"127.0.0.1:0" takes a free port',
+                f"{what}: found {each!r}, expected HOST:PORT or NAME://HOST:PORT",
+                hint=_ADDRESS_HINT,
             )
         found.append(each if "://" in each else f"{protocol}://{each}")
+    if not found:
+        raise IllegalArgumentException(f"{what}: found no address, expected at least one", hint=_ADDRESS_HINT)
     return ",".join(found)
 
 
 def refuse_open_listeners(endpoints: Iterable[Endpoint], settings: ServerSettings, *, allow_anonymous: bool) -> None:
-    """Raises IllegalArgumentException if others can reach a listener that asks nobody who they are."""
+    """Raises IllegalArgumentException for a listener that asks nobody who they are, if others can reach it, or if
+    there are users, who would not have to log in there."""
     if allow_anonymous:
         return
+    has_users = "users" in settings.originals or "users.file" in settings.originals
     for each in endpoints:
-        if each.security_protocol.startswith("SASL_") or is_loopback(each.host):
+        if each.security_protocol.startswith("SASL_"):
             continue
-        if each.security_protocol == "SSL" and settings.of_listener(each.listener, "ssl.client.auth") == "required":
+        auth = settings.of_listener(each.listener, "ssl.client.auth")
+        if each.security_protocol == "SSL" and str(auth).lower() == "required":
+            continue
+        if has_users:
+            raise IllegalArgumentException(
+                f"{each} lets everybody in without a password, but users are given",
+                hint=f"use SASL_{each.security_protocol} instead, or an address without a name; allow_anonymous=True "
+                "(command line: --allow-anonymous) serves everybody",
+            )
+        if is_loopback(each.host):
             continue
         raise IllegalArgumentException(
             f"{each} can be reached by other machines, and asks nobody for a name or a password",

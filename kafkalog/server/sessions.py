@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
 from kafkalog._limits import INT_MAX
@@ -33,6 +33,7 @@ FIRST_VERSION_WITH_IDS = 13
 SHARDS = 8
 EVICTION_MS = 120_000
 NOTHING = -1
+TURN_PARTITIONS = 500  # that one request may look at before others have their turn
 
 Key = tuple[str, int]  # the topic's id, or its name in a version without ids; the partition
 
@@ -83,6 +84,11 @@ class FetchPartition:
         self.fetch_offset = asked["fetchOffset"]
         self.leader_epoch = asked["currentLeaderEpoch"]
         self.last_fetched_epoch = asked["lastFetchedEpoch"]
+
+    def ask_as(self, other: FetchPartition) -> None:
+        """Takes what another one was asked for."""
+        self.max_bytes, self.fetch_offset = other.max_bytes, other.fetch_offset
+        self.leader_epoch, self.last_fetched_epoch = other.leader_epoch, other.last_fetched_epoch
 
     def has_news(self, told: Values) -> bool:
         """Returns whether the client does not know the offsets of a result yet."""
@@ -237,7 +243,7 @@ class FetchContext:
     def __init__(self, partitions: dict[Key, FetchPartition]) -> None:
         self._partitions = partitions
 
-    def partitions(self) -> Iterable[FetchPartition]:
+    def partitions(self) -> Collection[FetchPartition]:
         """Returns the partitions in the order in which they are read."""
         return self._partitions.values()
 
@@ -248,6 +254,10 @@ class FetchContext:
     def throttled(self) -> Values:
         """Returns an answer without partitions, for a client that must wait."""
         return response(Errors.NONE, INVALID_SESSION_ID, ())
+
+    def is_overtaken(self) -> bool:
+        """Returns whether a later request of the session has come meanwhile."""
+        return False
 
 
 class RefusedContext(FetchContext):
@@ -302,12 +312,12 @@ class IncrementalContext(FetchContext):
         self.session = session
         self._expected_epoch = next_epoch(epoch)
 
-    def _is_overtaken(self) -> bool:
+    def is_overtaken(self) -> bool:
         return self.session.epoch != self._expected_epoch
 
     def answer(self, results: Sequence[tuple[FetchPartition, Values]]) -> Values:
         session = self.session
-        if self._is_overtaken():
+        if self.is_overtaken():
             return response(Errors.INVALID_FETCH_SESSION_EPOCH, session.id, ())
         chosen = []
         partitions = session.partitions
@@ -322,7 +332,7 @@ class IncrementalContext(FetchContext):
 
     def unchanged(self) -> Values:
         """Returns the answer if no result differs from what the client knows."""
-        error = Errors.INVALID_FETCH_SESSION_EPOCH if self._is_overtaken() else Errors.NONE
+        error = Errors.INVALID_FETCH_SESSION_EPOCH if self.is_overtaken() else Errors.NONE
         return response(error, self.session.id, ())
 
     throttled = unchanged
@@ -352,15 +362,20 @@ class FetchManager:
         self._clock = clock
         self._topics = topics
 
-    def context(self, body: Values, version: int, *, is_follower: bool) -> FetchContext:
-        """Returns the context of a request.  A session's partitions are changed at once."""
+    def context(
+        self, body: Values, version: int, *, is_follower: bool, asked: dict[Key, FetchPartition] | None = None
+    ) -> FetchContext:
+        """Returns the context of a request.  A session's partitions are changed at once.
+
+        `asked` has the partitions that the request names, if `asked_in_turns` has made them.
+        """
         session_id, epoch = body["sessionId"], body["sessionEpoch"]
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
                 ended = self.cache.get(session_id)
                 if ended is not None:
                     self.cache.remove(ended)
-            partitions = self._asked(body, version, {})
+            partitions = self._asked(body, version) if asked is None else asked
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
             return FullContext(
@@ -376,14 +391,17 @@ class FetchManager:
         topics, forgotten = body["topics"], body["forgottenTopicsData"]
         if topics or forgotten:
             session.is_changed()
-            self._asked(body, version, session.partitions)
+            for key, partition in (self._asked(body, version) if asked is None else asked).items():
+                found = session.partitions.setdefault(key, partition)
+                if found is not partition:
+                    found.ask_as(partition)
             for each in forgotten:
                 topic = each["topicId"] if session.uses_ids else each["topic"]
                 for number in each["partitions"]:
                     session.partitions.pop((topic, number), None)
             if not session.partitions:
                 self.cache.remove(session)
-                return FetchContext(self._asked(body, version, {}))
+                return FetchContext(self._asked(body, version) if asked is None else asked)
         self.go_on(session)
         if session.uses_ids:
             for partition in session.partitions.values():
@@ -396,17 +414,28 @@ class FetchManager:
         self.cache.touch(session, self._clock.milliseconds())
         session.epoch = next_epoch(session.epoch)
 
-    def _asked(self, body: Values, version: int, into: dict[Key, FetchPartition]) -> dict[Key, FetchPartition]:
-        """Adds the partitions that a request names, or changes what is known of them."""
+    def _asked(self, body: Values, version: int) -> dict[Key, FetchPartition]:
+        into: dict[Key, FetchPartition] = {}
+        for _ in self.asked_in_turns(body, version, into):
+            pass
+        return into
+
+    def asked_in_turns(
+        self, body: Values, version: int, into: dict[Key, FetchPartition]
+    ) -> Generator[None, None, None]:
+        """Adds the partitions that a request names.  Yields whenever others should have their turn."""
         has_ids = version >= FIRST_VERSION_WITH_IDS
+        count = 0
         for topic in body["topics"]:
             topic_id = topic["topicId"] if has_ids else ZERO_UUID
             name = topic["topic"] if not has_ids else self._topics.name_of(topic_id)
             for asked in topic["partitions"]:
+                count += 1
+                if not count % TURN_PARTITIONS:
+                    yield
                 number = asked["partition"]
                 key = (topic_id if has_ids else topic["topic"], number)
                 found = into.get(key)
                 if found is None:
                     found = into[key] = FetchPartition(key, name, topic_id, number)
                 found.ask(asked)
-        return into

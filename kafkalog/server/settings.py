@@ -6,7 +6,8 @@
 A key is Kafka's (`socket.request.max.bytes`) or the same as a Python name (`socket_request_max_bytes`).  The keys
 are those of `config_table`, and `OWN_KEYS` has the few whose default differs here.  Values are parsed and refused as
 Kafka's ConfigDef does; the ones that were given at once, the others at their first use.  Settings of the log
-(`log.retention.ms`) are the store's, and only kept here.  Source: SocketServerConfigs, ServerConfigs (4.4.0).
+(`log.retention.ms`) are the store's, and only kept here; `manager_settings` returns them for a store.
+Source: SocketServerConfigs, ServerConfigs (4.4.0).
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kafkalog.config import BROKER_KEYS, TOPIC_KEYS, Check, ConfigKey, unknown_key_hint
+from kafkalog.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    BrokerLogConfig,
+    Check,
+    ConfigKey,
+    ProducerStateManagerConfig,
+    unknown_key_hint,
+)
+from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.errors import ConfigException, IllegalArgumentException
 from kafkalog.server.config_table import broker_rows
 from kafkalog.server.security.keys import SECRETS, SECURITY_KEYS
@@ -87,8 +97,17 @@ def is_of_security(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Returns whether a broker has a setting of this name, or a topic, or a listener."""
-    return key_of(name) is not None or name in BROKER_KEYS or name in TOPIC_KEYS or bool(_OPEN.match(name))
+    """Returns whether a broker or a listener has a setting of this name."""
+    return key_of(name) is not None or name in BROKER_KEYS or bool(_OPEN.match(name))
+
+
+def hint_for(name: str) -> str | None:
+    """Returns what the caller may mean by a name that is not known, or None."""
+    topics = TOPIC_KEYS.get(name)
+    if topics is None:
+        return unknown_key_hint(name, [*OWN_KEYS, *broker_rows()])
+    brokers = f"; the broker's key is {topics.synonyms[0][0]}" if topics.synonyms else ""
+    return f"this is a topic's key{brokers}"
 
 
 _OPEN = re.compile(
@@ -115,6 +134,7 @@ class Endpoint(NamedTuple):
         return f"{self.listener}://{host}:{self.port}"
 
 
+PORT_MAX = 65535
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
 
@@ -128,12 +148,14 @@ def parse_endpoints(given: Iterable[str], protocols: Mapping[str, str]) -> list[
                 f"Unable to parse {each} to a broker endpoint",
                 hint="NAME://host:port, such as PLAINTEXT://127.0.0.1:9092",
             )
-        name = match[1].upper()
+        name, port = match[1].upper(), int(match[3])
+        if not 0 <= port <= PORT_MAX:
+            raise IllegalArgumentException(f"{each}: found port {port}, expected 0 to {PORT_MAX}")
         if name not in protocols:
             raise IllegalArgumentException(
                 f"No security protocol defined for listener {name}", hint="listener.security.protocol.map names it"
             )
-        found.append(Endpoint(name, protocols[name], match[2], int(match[3])))
+        found.append(Endpoint(name, protocols[name], match[2], port))
     return found
 
 
@@ -171,9 +193,7 @@ class ServerSettings:
         given = {kafkas_name(name): value for name, value in (props or {}).items()}
         for name in given:
             if not is_known(name):
-                raise ConfigException(
-                    f"Unknown setting {name}", hint=unknown_key_hint(name, [*OWN_KEYS, *broker_rows()])
-                )
+                raise ConfigException(f"Unknown setting {name}", hint=hint_for(name))
         made = cls(given)
         for name in given:
             if key_of(name) is not None:
@@ -254,12 +274,16 @@ class ServerSettings:
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The listeners.
+        """The listeners, without those of `controller.listener.names`: this node has no controller that others ask.
 
         Raises:
             IllegalArgumentException: An address cannot be parsed, or two listeners have one name.
         """
         found = parse_endpoints(self["listeners"], self.protocols)
+        controllers = str(self.originals.get("controller.listener.names", "")).upper().split(",")
+        found = [each for each in found if each.listener not in map(str.strip, controllers)]
+        if not found:
+            raise IllegalArgumentException("listeners: found none for clients", hint="such as PLAINTEXT://127.0.0.1:0")
         names = [each.listener for each in found]
         if len(set(names)) != len(names):
             raise IllegalArgumentException("Each listener must have a different name, listeners: " + ", ".join(names))
@@ -292,3 +316,14 @@ def kafkas_name(name: str) -> str:
         'num.partitions'
     """
     return name if "." in name else name.replace("_", ".")
+
+
+def manager_settings(given: Mapping[str, object]) -> ManagerSettings:
+    """Returns the settings of a store's logs for a server with these settings, which have Kafka's names."""
+    config = BrokerLogConfig.from_props(
+        {key: value for key, value in given.items() if key not in ("log.dir", "log.dirs")}
+    )
+    made = ManagerSettings.from_broker(config)
+    # The server asks the coordinator of transactions itself.
+    known = ProducerStateManagerConfig(made.producers.config.producer_id_expiration_ms, False)
+    return made._replace(producers=made.producers._replace(config=known))

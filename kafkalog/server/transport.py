@@ -6,7 +6,8 @@
 The thread reads into one buffer that all connections share, or straight into the buffer of a large request.  Answers
 leave by `sendmsg` with many parts, and slices of files by `sendfile`; with TLS both are copied.  A partial write waits
 for the socket, so a slow client blocks nobody, and holds at most one answer.  A connection whose request is being
-handled is not read further than what one read brought.  While the requests' memory is used up, nobody is read.
+handled is not read further than what one read brought.  While the requests' memory is used up, only requests of a few
+KiB are read.
 
 `bench/serve_transport.py` measures it beside asyncio with the same connection and handlers, as processor time of an
 answer.  A small request took 15 us, as on asyncio.  If sixteen are pipelined, one took 6 us, against 5.  1 MiB from a
@@ -54,12 +55,14 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 256 << 10  # the most that one read puts into the shared buffer
 READS_MAX = 16  # reads from one connection before others have their turn
+REQUESTS_MAX = 16  # and requests
 PARTS_MAX = 64  # parts that one sendmsg takes
 FILE_BYTES_MAX = 4 << 20  # bytes from files in one turn of a connection
 COPY_BYTES = 256 << 10  # bytes of a file that are copied at once for TLS
 ACCEPTS_MAX = 64  # connections that a listener accepts before others have their turn
 ACCEPT_AGAIN_MS = 500  # after the process ran out of file descriptors
-STALLED_MS = 10_000  # after which a connection that holds the last memory is closed, if it sent nothing
+SMALL_BYTES = 4096  # that a connection may still begin to send while the memory of requests is used up
+STALLED_MS = 10_000  # after which a request that came in part is given up, if others wait for its memory
 _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ECONNABORTED)
 _LINES = Lines("kafkalog.server")
 
@@ -95,7 +98,7 @@ class Link:
         self.is_closed = False
         self.is_muted = False  # throttled, or about to be closed
         self.is_paused = False  # waits for memory
-        self.is_scheduled = False  # to be read, because TLS holds bytes of it
+        self.is_scheduled = False  # to go on soon: TLS holds bytes of it, or many requests came at once
         self.is_tls = isinstance(sock, ssl.SSLSocket)
         self.is_handshaking = self.is_tls
         self.tls_wants = 0  # the events that TLS waits for, whatever the connection wants
@@ -121,6 +124,7 @@ class Transport:
         self.listeners: list[Listener] = []
         self.links: set[Link] = set()
         self._paused: set[Link] = set()
+        self._looks_for_stalled = False  # whether a timer does, soon
         self._soon: collections.deque[Callable[[], object]] = collections.deque()
         self._timers: list[tuple[int, int, Callable[[], object]]] = []  # due in monotonic ns
         self._count = itertools.count()
@@ -349,8 +353,7 @@ class Transport:
         if events & READ and link.is_tls and not link.is_handshaking and not link.is_scheduled:
             assert isinstance(link.sock, ssl.SSLSocket)
             if link.sock.pending():  # TLS holds bytes that no event of the socket tells of
-                link.is_scheduled = True
-                self._soon.append(partial(self._read_pending, link))
+                self._schedule(link)
         if events == link.events:
             return
         if not events:
@@ -361,7 +364,12 @@ class Transport:
             self._poller.register(link.fd, events, link)
         link.events = events
 
-    def _read_pending(self, link: Link) -> None:
+    def _schedule(self, link: Link) -> None:
+        """Lets a link go on without an event of its socket, after others."""
+        link.is_scheduled = True
+        self._soon.append(partial(self._go_on, link))
+
+    def _go_on(self, link: Link) -> None:
         link.is_scheduled = False
         self._ready(link, READ)
 
@@ -407,12 +415,16 @@ class Transport:
         for _ in range(READS_MAX):
             if not connection.wants_bytes:
                 return
+            room: memoryview | None = None
             if memory.is_short and not memory.admits(link, connection.growth, has_part=connection.has_part):
-                link.is_paused = True
-                self._paused.add(link)
-                return
-            room = connection.room()
-            target = self._buffer if room is None else room
+                if connection.has_part:
+                    link.is_paused = True
+                    self._paused.add(link)
+                    return
+                target = self._buffer[:SMALL_BYTES]
+            else:
+                room = connection.room()
+                target = self._buffer if room is None else room
             size = len(target)
             try:
                 count = link.sock.recv_into(target)
@@ -440,15 +452,20 @@ class Transport:
 
     def _advance(self, link: Link) -> None:
         """Handles the requests that have come, and sends the answers."""
-        connection, now_ms = link.connection, self._now_ms()
+        connection, now_ms, count = link.connection, self._now_ms(), 0
         while not link.is_closed:
-            request = None if link.is_muted else connection.next_request(now_ms)
+            request = None if link.is_muted or count == REQUESTS_MAX else connection.next_request(now_ms)
             if request is not None:
                 self._handle(link, request)
+                count += 1
                 continue
             if connection.to_send and not link.tls_wants & WRITE and not self._flush(link):
                 break
             if link.is_muted or connection.in_flight is not None or not connection.has_frames:
+                break
+            if count == REQUESTS_MAX:
+                if not link.is_scheduled:
+                    self._schedule(link)
                 break
         if link.is_closed:
             return
@@ -469,16 +486,16 @@ class Transport:
         entry = self._apis.entries[request.api_key]
         if self._is_debug or self.metrics is not None:
             link.begun_ns = time.perf_counter_ns()
-        if dispatcher.is_simple(entry):
+        if dispatcher.is_simple(request, entry):
             result = dispatcher.call(request, entry)
             if result.__class__ is not Pending:
                 self._answer(link, request, result)  # type: ignore[arg-type]
                 return
             assert isinstance(result, Pending)
-            link.connection.pending = result
+            link.connection.waits_for(result)
             result.deliver_to(partial(self._take, link, request))
             return
-        link.connection.pending = dispatcher.handle(request, entry, partial(self._take, link, request))
+        link.connection.waits_for(dispatcher.handle(request, entry, partial(self._take, link, request)))
 
     def _take(self, link: Link, request: Request, result: Result) -> None:
         """Takes an answer that does not come from the handler itself.  From any thread."""
@@ -487,6 +504,7 @@ class Transport:
     def _delivered(self, link: Link, request: Request, result: Result) -> None:
         if link.is_closed or link.connection.in_flight is not request:
             return
+        link.active_ns = time.monotonic_ns()
         try:
             self._answer(link, request, result)
             self._advance(link)
@@ -523,7 +541,7 @@ class Transport:
             _LINES.debug(
                 "%s, client %s: %s v%d, correlation %d: %d bytes in, %d bytes out, %.3f ms",
                 connection, request.client_id or "-", self._apis.entries[request.api_key].name, request.api_version,
-                request.correlation_id, len(request.data), connection.unsent_bytes - unsent,
+                request.correlation_id, request.size, connection.unsent_bytes - unsent,
                 (time.perf_counter_ns() - link.begun_ns) / 1e6,
             )  # fmt: skip
 
@@ -661,24 +679,28 @@ class Transport:
             self._paused.discard(link)
             link.is_paused = False
             self._ready(link, READ)
-        holder = memory.holder
-        if self._paused and isinstance(holder, Link):
-            quiet_ms = (time.monotonic_ns() - holder.active_ns) // 1_000_000
-            if quiet_ms >= STALLED_MS:
+        if self._paused and not self._looks_for_stalled:
+            self._looks_for_stalled = True
+            self.later(min(1000, STALLED_MS), self._close_stalled)
+
+    def _close_stalled(self) -> None:
+        """Closes the connections that keep others waiting for memory, and send nothing of their own requests."""
+        self._looks_for_stalled = False
+        oldest_ns = time.monotonic_ns() - STALLED_MS * 1_000_000
+        for link in list(self.links) if self._paused else ():
+            if link.connection.has_part and not link.is_paused and link.active_ns < oldest_ns:
                 _LINES.warning(
                     "%s is closed: %d connections wait for the memory of requests (queued.max.request.bytes), and it "
                     "sent nothing of its request for %d s",
-                    holder.connection, len(self._paused), quiet_ms // 1000,
+                    link.connection, len(self._paused), STALLED_MS // 1000,
                 )  # fmt: skip
-                self._close(holder)
-            elif not self._timers or self._timers[0][0] > time.monotonic_ns() + 10**9:
-                self.later(1000, _nothing)
+                self._close(link)
 
     def _look_for_idle(self) -> None:
         now_ns = time.monotonic_ns()
         oldest_ns = now_ns - self._idle_ns
         for link in list(self.links):
-            if link.active_ns < oldest_ns and link.connection.in_flight is None:
+            if link.active_ns < oldest_ns:
                 _LINES.debug("%s is closed: it was idle for connections.max.idle.ms", link.connection)
                 self._close(link)
         self.later(min(max(self._idle_ns // 10_000_000, 10), 30_000), self._look_for_idle)
@@ -739,10 +761,6 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 def _is_bytes(part: object) -> bool:
     return isinstance(part, (bytes, bytearray, memoryview))
-
-
-def _nothing() -> None:
-    pass
 
 
 def part_bytes(part: object, at: int, count: int) -> bytes:

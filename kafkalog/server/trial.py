@@ -15,16 +15,19 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from kafkalog._limits import INT_MAX
 from kafkalog._native.state.blocks import Closing
+from kafkalog.engine.format import values
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.engine.format.requests import apis
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import ConfigException, IllegalArgumentException
 from kafkalog.server.broker import Fault
 from kafkalog.server.hosted import hosted_by
-from kafkalog.server.server import Server, serve
+from kafkalog.server.server import Server, named_settings, serve
+from kafkalog.server.settings import ServerSettings, kafkas_name, manager_settings
 from kafkalog.server.trial_files import Disk, TrialFiles
 from kafkalog.store import open_store
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["TrialServer"]
 
 SETTINGS: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0}
+OWN = ("listeners", "log.dir", "log.dirs")  # a trial server chooses its address and its directory
+CREATORS = ("CreateTopics", "Metadata")  # requests that may name a topic that does not exist yet
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9._-]+")
 
 
@@ -53,7 +58,10 @@ class TrialServer(Closing):
 
     Args:
         folder: The directory, which is created if it is missing.
-        settings: Kafka's broker settings, by their names.
+        settings: Kafka's broker settings, by their names; not the address and the directories.
+
+    Raises:
+        ConfigException: A setting is unknown or out of range, or is `listeners`, `log.dir` or `log.dirs`.
 
     Example:
         >>> from kafkalog.server.trial import TrialServer
@@ -64,6 +72,7 @@ class TrialServer(Closing):
     """
 
     def __init__(self, folder: str, settings: Mapping[str, object] | None = None) -> None:
+        check_settings(settings or {})
         self._folder = folder
         self._settings: dict[str, Any] = {**SETTINGS, **(settings or {})}
         self._files = TrialFiles()
@@ -76,7 +85,7 @@ class TrialServer(Closing):
         self._start()
 
     def _start(self) -> None:
-        self.store = open_store(self._folder, files=self._files)
+        self.store = open_store(self._folder, files=self._files, settings=manager_settings(self._settings))
         try:
             self.server = serve(self.store._own(), f"127.0.0.1:{self._port}", self._settings)  # type: ignore[arg-type]
         except BaseException:
@@ -157,11 +166,13 @@ class TrialServer(Closing):
         Args:
             request: Kafka's name of the request, such as "Produce"; "*" for all but ApiVersions.
             error: Kafka's name of the error, such as "NOT_LEADER_OR_FOLLOWER", or its number.
-            times: How many requests; None until `clear_faults`.
+            times: How many requests, at least 1; None until `clear_faults`.
             topic: Only requests that name this topic.
 
         Raises:
-            IllegalArgumentException: There is no such request or error.
+            IllegalArgumentException: There is no such request or error, or a number is wrong.
+            UnknownTopicOrPartitionException: There is no such topic, and the request is none that creates it
+                (CreateTopics, Metadata).
         """
         self._order(request, Fault(error=_error(error)), times, topic)
 
@@ -170,11 +181,16 @@ class TrialServer(Closing):
 
         Args:
             request: As in `fail`.
-            delay_ms: How much later.
+            delay_ms: How much later, in milliseconds.
             times: As in `fail`.
             topic: As in `fail`.
+
+        Raises:
+            IllegalArgumentException: As in `fail`.
+            UnknownTopicOrPartitionException: As in `fail`.
         """
-        self._order(request, Fault(delay_ms=delay_ms), times, topic)
+        later = values.count(delay_ms, "delay_ms", high=INT_MAX, expected="milliseconds")
+        self._order(request, Fault(delay_ms=later), times, topic)
 
     def disconnect(self, request: str, *, times: int | None = 1, topic: str | None = None) -> None:
         """Closes the connection of the next requests of a kind without an answer.
@@ -183,11 +199,19 @@ class TrialServer(Closing):
             request: As in `fail`.
             times: As in `fail`.
             topic: As in `fail`.
+
+        Raises:
+            IllegalArgumentException: As in `fail`.
+            UnknownTopicOrPartitionException: As in `fail`.
         """
         self._order(request, Fault(closes=True), times, topic)
 
     def _order(self, request: str, fault: Fault, times: int | None, topic: str | None) -> None:
         keys = _keys(request)
+        if times is not None:
+            times = values.count(times, "times", low=1, expected="how many requests, or None for all")
+        if topic is not None and request not in CREATORS:
+            self.store.topic(topic)
         with self._lock:
             self._faults.append(_Ordered(keys, fault, times, topic))
             self.server.broker.fault_for = self._fault_for
@@ -226,17 +250,21 @@ class TrialServer(Closing):
     def restart(self, *, kill: bool = False, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Stops the server and starts it again at the same address.
 
+        The store and its topics are other objects afterwards: those from before are closed.
+
         Args:
             kill: Stop as a crash does: nothing is closed, and the start recovers.
-            meanwhile: Called while no server listens.
+            meanwhile: Called while no server listens.  An error of it is raised after the start.
         """
         if kill:
             self.server.kill()
             self.store._home.abandon()  # type: ignore[attr-defined]
         else:
             self.store.close()
-        meanwhile()
-        self._start()
+        try:
+            meanwhile()
+        finally:  # other tests go on with this server
+            self._start()
 
     def close(self) -> None:
         """Closes the server and its store.
@@ -247,7 +275,17 @@ class TrialServer(Closing):
         self.store.close()
 
 
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Raises ConfigException for a setting that is wrong, or that a trial server chooses itself."""
+    for name in map(kafkas_name, settings):
+        if name in OWN:
+            what = "address" if name == "listeners" else "directory"
+            raise ConfigException(f"{name}: the server of a test chooses its {what} itself", hint="omit the setting")
+    ServerSettings.from_props(named_settings(settings))
+
+
 def _keys(request: str) -> frozenset[int]:
+    values.text(request, "request")
     known = {each.name: each.key for each in apis().values()}
     if request == "*":
         return frozenset(known.values()) - {known["ApiVersions"]}
@@ -263,12 +301,14 @@ def _keys(request: str) -> frozenset[int]:
 
 
 def _error(error: str | int) -> str:
-    try:
-        return (Errors[error] if isinstance(error, str) else Errors(error)).name
-    except (KeyError, ValueError):
+    found = None
+    with suppress(KeyError, ValueError):
+        found = Errors[error] if isinstance(error, str) else Errors(error)
+    if not found or isinstance(error, bool):  # NONE is the number 0
         raise IllegalArgumentException(
             f"error: found {error!r}, expected Kafka's name of an error, such as 'NOT_LEADER_OR_FOLLOWER'"
-        ) from None
+        )
+    return found.name
 
 
 def _topics_of(server: TrialServer, request: Request) -> set[str]:

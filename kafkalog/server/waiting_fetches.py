@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import math
 import socket
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.unified_log import UnifiedLog
 
 TICK_MS = 5
+TIMES_SPARE = 64  # times of fetches that have ended, which are kept in the heap at least
 NS_PER_MS = 1_000_000
 _LINES = Lines("kafkalog.server")
 
@@ -222,12 +222,17 @@ class WaitingFetches:
             at = self._by_time.get(fetch.due_ms)
             if at is not None:
                 at.pop(watch, None)
+                if not at:
+                    del self._by_time[fetch.due_ms]
+                    if len(self._times) > 2 * len(self._by_time) + TIMES_SPARE:  # fetches that end long before
+                        self._times = list(self._by_time)
+                        heapq.heapify(self._times)
 
     def next_due_ms(self) -> int | None:
         """Returns when `expire` may have something to do, in the time of `now_ms`; None if nobody waits."""
         times = self._times
-        while times and not self._by_time[times[0]]:
-            del self._by_time[heapq.heappop(times)]
+        while times and times[0] not in self._by_time:
+            heapq.heappop(times)
         return times[0] if times else None
 
     def expire(self) -> None:
@@ -256,7 +261,7 @@ class Waker:
             each.setblocking(False)
         self.waiting = WaitingFetches(clock, fd=self._write.fileno())
         self.waiting.on_earlier = self._earlier
-        self._timer_ms: float = math.inf  # when the timer runs
+        self._timers: list[int] = []  # when the timers run that were asked for, the next one last
         self._is_inside = False
         self._is_closed = False
         watch(self._read.fileno(), self._rung)
@@ -267,18 +272,15 @@ class Waker:
         self.waiting.look()
 
     def _earlier(self, due_ms: int) -> None:
-        if due_ms < self._timer_ms and not self._is_inside:
-            self._timer_ms = due_ms
-            self._is_inside = True  # a timer never runs here
-            try:
-                self._later(max(due_ms - self.waiting.now_ms(), 0), self._is_time)
-            finally:
-                self._is_inside = False
+        if not self._is_inside and (not self._timers or due_ms < self._timers[-1]):
+            self._timers.append(due_ms)
+            self._later(max(due_ms - self.waiting.now_ms(), 0), self._is_time)
 
     def _is_time(self) -> None:
-        if self._is_inside or self._is_closed:
+        if self._is_closed:
             return
-        self._is_inside, self._timer_ms = True, math.inf
+        self._timers.pop()
+        self._is_inside = True
         try:
             self.waiting.expire()
         finally:

@@ -25,7 +25,7 @@ from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.errors import InvalidRequestException, InvalidTopicException, KafkalogError, KafkaStorageException
 from kafkalog.server.error_answers import error_response
 from kafkalog.server.hosted import HostedTopic, hosted_by, leader_epoch_of
-from kafkalog.server.request import Pending
+from kafkalog.server.request import LARGE, Pending
 from kafkalog.server.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -111,34 +111,20 @@ def handle_metadata(broker: Broker, request: Request) -> Values | Pending | None
     body, version = request.body, request.api_version
     asked: list[Values] | None = body["topics"]
     is_all = asked is None or (not asked and version == 0)
-    for each in asked or ():
-        if each["name"] is None and version < 12:
-            raise InvalidRequestException(f"Topic name can not be null for version {version}")
-        if each["topicId"] != ZERO_UUID and version < 12:
-            raise InvalidRequestException(f"Topic IDs are not supported in requests for version {version}")
-    hosted, authorizer = hosted_by(broker), broker.authorizer
-    if not is_all and any(each["name"] is None and each["topicId"] == ZERO_UUID for each in asked or ()):
-        return error_response(request, Errors.UNKNOWN_SERVER_ERROR)  # Kafka fails on such a topic
-    ids = list(dict.fromkeys(each["topicId"] for each in asked or () if each["topicId"] != ZERO_UUID))
-    if not ids and any(each["name"] is None for each in asked or ()):
-        return error_response(request, Errors.UNKNOWN_SERVER_ERROR) or {}  # neither a name nor an id
+    ids = _checked_ids(asked or (), version)
+    if ids is None:
+        return error_response(request, Errors.UNKNOWN_SERVER_ERROR)
     results: list[Values] = []
     if is_all:
         topics = broker.home.catalog.names()
     elif ids:
-        topics = []
-        for each in ids:
-            with_id = hosted.with_id(each)
-            if with_id is None:
-                results.append(_topic(Errors.UNKNOWN_TOPIC_ID, None, topic_id=each))
-            else:
-                topics.append(with_id.name)
+        topics, results = _named(broker, ids)
     else:
         topics = list(dict.fromkeys(each["name"] for each in asked or ()))
+    hosted, authorizer = hosted_by(broker), broker.authorizer
     visible = authorizer.filter_by_authorized(
         request, AclOperation.DESCRIBE, ResourceType.TOPIC, topics, log=not is_all
     )
-    hidden = [] if is_all else [each for each in topics if each not in visible]
     found = {each: hosted.named(each) for each in topics if each in visible}
     missing = [name for name, topic in found.items() if topic is None]
     may_create = body["allowAutoTopicCreation"] and broker.settings["auto.create.topics.enable"] and not is_all
@@ -146,33 +132,50 @@ def handle_metadata(broker: Broker, request: Request) -> Values | Pending | None
     if may_create and missing:
         refused = _not_creatable(broker, request, missing)
         missing = [name for name in missing if name not in refused]
-    shows_operations = version >= 8 and body["includeTopicAuthorizedOperations"]
-    for name, topic in found.items():
-        if topic is not None:
-            one = _described(broker, topic)
-            if shows_operations:
-                one["topicAuthorizedOperations"] = authorizer.authorized_operations(request, ResourceType.TOPIC, name)
-            results.append(one)
-    unknown = [_unknown(name) for name in missing]
-    if shows_operations:
-        for one in unknown:
-            one["topicAuthorizedOperations"] = authorizer.authorized_operations(
-                request, ResourceType.TOPIC, one["name"]
-            )
-    results += unknown
+    rows = [_described(broker, topic) for topic in found.values() if topic is not None]
+    rows += [_unknown(name) for name in missing]
+    if version >= 8 and body["includeTopicAuthorizedOperations"]:
+        for row in rows:
+            operations = authorizer.authorized_operations(request, ResourceType.TOPIC, row["name"])
+            row["topicAuthorizedOperations"] = operations
+    results += rows
     results += [_topic(Errors.TOPIC_AUTHORIZATION_FAILED, name, is_internal=_is_internal(name)) for name in refused]
-    for name in hidden:
-        if ids:
-            hidden_topic = hosted.named(name)
-            topic_id = ZERO_UUID if hidden_topic is None else hidden_topic.id
-            results.append(_topic(Errors.TOPIC_AUTHORIZATION_FAILED, None, topic_id=topic_id))
-        else:
-            results.append(_topic(Errors.TOPIC_AUTHORIZATION_FAILED, name))
+    for name in () if is_all else (each for each in topics if each not in visible):
+        hidden = hosted.named(name) if ids else None
+        topic_id = ZERO_UUID if hidden is None else hidden.id
+        results.append(_topic(Errors.TOPIC_AUTHORIZATION_FAILED, None if ids else name, topic_id=topic_id))
     answer = _cluster(broker, request, results)
     if may_create and missing:
         quota = broker.quotas.mutation(request, strict=False)
         return _after_creation(broker, missing, answer, quota.record)
     return answer
+
+
+def _checked_ids(asked: Sequence[Values], version: int) -> list[str] | None:
+    """Returns the ids of topics that are asked for by id.
+
+    None if a topic has neither a name nor an id: Kafka fails on it.  Raises InvalidRequestException.
+    """
+    for each in asked:
+        if each["name"] is None and version < 12:
+            raise InvalidRequestException(f"Topic name can not be null for version {version}")
+        if each["topicId"] != ZERO_UUID and version < 12:
+            raise InvalidRequestException(f"Topic IDs are not supported in requests for version {version}")
+    if any(each["name"] is None and each["topicId"] == ZERO_UUID for each in asked):
+        return None
+    return list(dict.fromkeys(each["topicId"] for each in asked if each["topicId"] != ZERO_UUID))
+
+
+def _named(broker: Broker, ids: list[str]) -> tuple[list[str], list[Values]]:
+    """Returns the names of topics that exist, and the answers for the others."""
+    hosted, names, unknown = hosted_by(broker), [], []
+    for each in ids:
+        topic = hosted.with_id(each)
+        if topic is None:
+            unknown.append(_topic(Errors.UNKNOWN_TOPIC_ID, None, topic_id=each))
+        else:
+            names.append(topic.name)
+    return names, unknown
 
 
 def _cluster(broker: Broker, request: Request, topics: list[Values]) -> Values:
@@ -478,4 +481,9 @@ HANDLERS: dict[int, Handler] = {
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
     ApiKeys.DESCRIBE_CLUSTER: handle_describe_cluster,
     ApiKeys.FIND_COORDINATOR: handle_find_coordinator,
+}
+BLOCKING_IF = {
+    ApiKeys.METADATA: LARGE,
+    ApiKeys.DESCRIBE_TOPIC_PARTITIONS: LARGE,
+    ApiKeys.FIND_COORDINATOR: LARGE,
 }

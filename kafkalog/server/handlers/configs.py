@@ -29,6 +29,7 @@ from kafkalog.server.config_entries import (
 )
 from kafkalog.server.config_table import broker_rows, client_metrics_rows, group_rows
 from kafkalog.server.refused import ALLOWED, Refusal, Refused, refusal_of
+from kafkalog.server.request import LARGE
 from kafkalog.server.resource_configs import Configs, ConfigType
 from kafkalog.server.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
@@ -209,7 +210,8 @@ def _has_unknown_operation(asked: Values) -> bool:
 
 def _altered_one(broker: Broker, asked: Values, change: Change, validates_only: bool) -> Refusal:
     try:
-        _alter(broker, asked, change, validates_only=validates_only)
+        with broker.configs.altering:
+            _alter(broker, asked, change, validates_only=validates_only)
     except (InvalidConfigurationException, ConfigException) as error:
         return Errors.INVALID_CONFIG, error.message
     except (Refused, KafkalogError) as error:
@@ -395,4 +397,7 @@ HANDLERS: dict[int, Handler] = {
     ApiKeys.ALTER_CONFIGS: handle_alter_configs,
     ApiKeys.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
     ApiKeys.LIST_CONFIG_RESOURCES: handle_list_config_resources,
+}
+BLOCKING_IF = {
+    ApiKeys.DESCRIBE_CONFIGS: LARGE,
 }

@@ -16,6 +16,7 @@ from kafkalog.engine.format.error_codes import Errors
 from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.server.error_answers import error_response
 from kafkalog.server.handlers.groups import answered, context_of, described, may_read_group
+from kafkalog.server.request import LARGE
 from kafkalog.server.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -84,4 +85,7 @@ def _hidden(group: Values) -> Values:
 HANDLERS: dict[int, Handler] = {
     ApiKeys.CONSUMER_GROUP_HEARTBEAT: handle_consumer_group_heartbeat,
     ApiKeys.CONSUMER_GROUP_DESCRIBE: handle_consumer_group_describe,
+}
+BLOCKING_IF = {
+    ApiKeys.CONSUMER_GROUP_DESCRIBE: LARGE,
 }

@@ -8,8 +8,9 @@ A request that finds enough, or an error, is answered at once.  Otherwise the lo
 logs are looked at again, so that no append is missed.  A session whose logs have not rung since its last answer has
 nothing to read: its next request waits at once, and ends with an empty answer that needs no read either.
 
-The handler and the end of a waiting fetch run on the I/O thread.  Records that only the remote tier has are read in
-the pool.  A slice keeps its file open until it is sent.
+The handler and the end of a waiting fetch run on the I/O thread.  With many partitions they are generators that go on
+after others have had their turn.  Records that only the remote tier has are read in the pool.  A slice keeps its file
+open until it is sent.
 
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and readFromLog, DelayedFetch, Partition.readRecords,
 DelayedRemoteFetch (4.4.0).
@@ -17,16 +18,17 @@ DelayedRemoteFetch (4.4.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.files.lines import Lines
-from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.engine.format.error_codes import Errors, code_of
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.requests import ApiKeys
+from kafkalog.engine.log.far_read import is_far, read_far
 from kafkalog.engine.log.types import FetchIsolation
-from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.errors import KafkalogError, KafkaStorageException, OffsetOutOfRangeException
 from kafkalog.server.data_plane import data_of
 from kafkalog.server.error_answers import error_response
@@ -35,10 +37,12 @@ from kafkalog.server.request import Encoded, Pending, Request, Values
 from kafkalog.server.sessions import (
     FIRST_VERSION_WITH_IDS,
     NOTHING,
+    TURN_PARTITIONS,
     FetchContext,
     FetchPartition,
     FetchSession,
     IncrementalContext,
+    Key,
     next_epoch,
     size_of,
 )
@@ -53,13 +57,14 @@ if TYPE_CHECKING:
 
 CONSUMER = -1  # the replica id of consumers
 VERSION_WITH_STORAGE_ERROR, FIRST_FLEXIBLE_VERSION, VERSION_WITH_LEADER = 6, 12, 16
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LEVELS = READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 COMMITTED, REPLICATED, LOG_END = FetchIsolation.TXN_COMMITTED, FetchIsolation.HIGH_WATERMARK, FetchIsolation.LOG_END
 OFFSET_OUT_OF_RANGE = int(Errors.OFFSET_OUT_OF_RANGE)
 _LINES = Lines("kafkalog.server")
 
 Entry = tuple[FetchPartition, "UnifiedLog", "LogOffsetMetadata"]  # and the place of the fetch offset
 Result = tuple[FetchPartition, Values]
+Steps = Generator[None, None, "Values | Pending"]  # yields whenever others should have their turn
 
 
 def _failed(number: int, error: int) -> Values:
@@ -82,6 +87,9 @@ class Fetch:
         "_entries",
         "_errors",
         "_far",
+        "_has_unmade",
+        "_makes_logs",
+        "_unknown",
         "broker",
         "context",
         "data",
@@ -122,6 +130,9 @@ class Fetch:
         self.has_error = False
         self.size = 0  # bytes that were read
         self._entries: list[Entry] = []
+        self._has_unmade = False  # a partition of an internal topic has no log yet
+        self._makes_logs = False  # whether it gets one
+        self._unknown: list[Result] = []  # a consumer's partitions of unknown ids: they are told before other errors
         self._errors: list[Result] = []
         self._far: list[tuple[FetchPartition, UnifiedLog, int, bool]] = []  # only their remote tier has these
 
@@ -129,12 +140,35 @@ class Fetch:
 
     def read(self) -> list[Result]:
         """Reads all partitions.  Returns a result for each, those that were refused before a read at the end."""
-        self.size, self.has_error, self._entries, self._errors, self._far = 0, False, [], [], []
-        results: list[Result] = []
-        limit = self.max_bytes
-        at_least_one = True
+        results = self._begin_read()
+        self._read_some(self.context.partitions(), results)
+        self._errors[:0] = self._unknown
+        return results
+
+    def read_in_turns(self) -> Generator[None, None, list[Result]]:
+        """Reads like `read`, and lets others have their turn."""
+        results = self._begin_read()
+        partitions = iter(list(self.context.partitions()))  # the session may change meanwhile
+        while some := list(itertools.islice(partitions, TURN_PARTITIONS)):
+            self._read_some(some, results)
+            yield
+        self._errors[:0] = self._unknown
+        return results
+
+    def _is_long(self) -> bool:
+        """Returns whether others should have their turn during a read."""
+        return len(self.context.partitions()) > TURN_PARTITIONS
+
+    def _begin_read(self) -> list[Result]:
+        self.size, self.has_error, self._entries, self._far = 0, False, [], []
+        self._unknown, self._errors, self._has_unmade = [], [], False
+        return []
+
+    def _read_some(self, partitions: Iterable[FetchPartition], results: list[Result]) -> None:
+        limit = max(0, self.max_bytes - self.size)
+        at_least_one = not self.size
         may_read = self._may_read()
-        for partition in self.context.partitions():
+        for partition in partitions:
             topic = self._topic_of(partition, may_read)
             if topic is None:
                 continue
@@ -146,7 +180,11 @@ class Fetch:
                 self.size += size
             limit = max(0, limit - size)
             results.append((partition, told))
-        return results
+
+    def has_readable(self) -> bool:
+        """Returns whether there is a partition to read: one that exists, and that the client may read."""
+        may_read = self._may_read()
+        return any(self._topic_of(partition, may_read) is not None for partition in self.context.partitions())
 
     def _may_read(self) -> dict[str, bool] | None:
         """Returns a memory of which topics the client may read; None if it may read all."""
@@ -165,7 +203,7 @@ class Fetch:
                 return None
         name = partition.topic
         if name is None:
-            self._refuse(partition, Errors.UNKNOWN_TOPIC_ID)
+            self._refuse(partition, Errors.UNKNOWN_TOPIC_ID, None if self.is_follower else self._unknown)
             return None
         if may_read is not None and not self.is_follower:
             allowed = may_read.get(name)
@@ -183,16 +221,18 @@ class Fetch:
             return None
         return topic
 
-    def _refuse(self, partition: FetchPartition, error: Errors) -> None:
-        self._errors.append((partition, _failed(partition.number, error) | {"abortedTransactions": []}))
+    def _refuse(self, partition: FetchPartition, error: Errors, among: list[Result] | None = None) -> None:
+        told = _failed(partition.number, error) | {"abortedTransactions": []}
+        (self._errors if among is None else among).append((partition, told))
 
     def _read_one(self, partition: FetchPartition, topic: HostedTopic, limit: int, at_least_one: bool) -> Values:
         number, offset = partition.number, partition.fetch_offset
         try:
             if partition.topic_id not in (topic.id, ZERO_UUID):
                 return self._fail(partition, Errors.INCONSISTENT_TOPIC_ID)
-            log = topic.log(number)
+            log = topic.made_log(number) if self._makes_logs else topic.log(number)
             if log is None:  # nobody has written to this partition of an internal topic
+                self._has_unmade = True
                 if offset != 0:
                     return self._fail(partition, Errors.OFFSET_OUT_OF_RANGE)
                 return self._read_nothing(number, 0, 0, 0)
@@ -256,7 +296,7 @@ class Fetch:
             log = moved
             found = log.read(offset, max_bytes, self.isolation, at_least_one)
         except OffsetOutOfRangeException:
-            if log.tier is not None and log.remote_log_enabled and ends[2] <= offset < log.local_log_start_offset:
+            if is_far(log, offset):
                 self._far.append((partition, log, max_bytes, at_least_one))
                 return told
             raise
@@ -301,6 +341,8 @@ class Fetch:
 
     def respond(self, results: Sequence[Result]) -> Values:
         """Returns the answer for results of `read`."""
+        if self._has_nameless_before_others() and not self.context.is_overtaken():
+            return error_response(self.request, Errors.UNKNOWN_SERVER_ERROR) or {}
         quotas = self.broker.quotas
         throttle_ms = quotas.fetch(self.request, self.size)
         if throttle_ms:
@@ -321,6 +363,13 @@ class Fetch:
                 ]
         return answer
 
+    def _has_nameless_before_others(self) -> bool:
+        """Returns whether a partition without an id and a name is followed by another.  Kafka fails at such an answer.
+
+        A version without ids has names.
+        """
+        return any(each.topic is None and each.topic_id == ZERO_UUID for each, _ in self._errors[:-1])
+
     def _count(self, results: Sequence[Result]) -> None:
         """Marks the meters of the topics."""
         traffic = self.data.traffic
@@ -335,18 +384,45 @@ class Fetch:
         for topic, (size, requests, failed) in sums.items():
             traffic.of(topic).fetched(size, requests, failed)
 
-    def answer(self) -> Values | Pending:
+    def answer(self) -> Steps:
         """Answers, now or later."""
-        max_wait_ms = self.request.body["maxWaitMs"]
-        while True:
-            results = self.read()
-            if self._far:
-                return self._read_far(results)
-            if max_wait_ms <= 0 or not results or self.has_error or self.size >= self.min_bytes:
-                return self.respond(results)
+        body = self.request.body
+        max_wait_ms = body["maxWaitMs"]
+        if body["isolationLevel"] not in LEVELS and self.has_readable():  # Kafka looks at the level only then
+            return error_response(self.request, Errors.UNKNOWN_SERVER_ERROR) or {}
+        is_long = self._is_long()
+        results = (yield from self.read_in_turns()) if is_long else self.read()
+        if self._has_unmade and self._may_wait(results):  # only a log has waiters
+            self._makes_logs = True
+            results = (yield from self.read_in_turns()) if is_long else self.read()
+        if self._may_wait(results):
             watch = self._watch(results)
             if not self.check():
                 return self._wait(watch, max_wait_ms)
+            # One more read, whatever it finds: the request's limits may let less be read than is there.
+            watch.is_quiet = False
+            try:
+                results = (yield from self.read_in_turns()) if is_long else self.read()
+            except GeneratorExit:
+                self._leave()
+                raise
+        if self._far:
+            return self._read_far(results)
+        answer = self.respond(results)
+        self._leave()
+        return answer
+
+    def _may_wait(self, results: Sequence[Result]) -> bool:
+        if self.request.body["maxWaitMs"] <= 0 or not results or self._far or self.has_error:
+            return False
+        return bool(self.size < self.min_bytes) and not self._is_overtaken()
+
+    def _is_overtaken(self) -> bool:
+        """Returns whether a later request of the session came, or the session ended, while others had their turn."""
+        session = self.context.session
+        return session is not None and (
+            self.context.is_overtaken() or self.data.fetches.cache.get(session.id) is not session
+        )
 
     # --- waiting ---------------------------------------------------------------------------------------
 
@@ -364,6 +440,9 @@ class Fetch:
             and not any(partition.has_news(told) for partition, told in results)
         )
         watch.over(log for _, log, _ in self._entries)
+        if watch.is_quiet:  # unless a log has changed between its read and this
+            known = {partition: told["highWatermark"] for partition, told in results}
+            watch.is_quiet = all(log.high_watermark_metadata[0] == known[each] for each, log, _ in self._entries)
         if session is not None:
             session.watch = watch
         return watch
@@ -402,27 +481,23 @@ class Fetch:
 
     def finish(self) -> None:
         """Reads and answers: there is enough, or the time is over."""
-        pending = self.pending
-        assert pending is not None
-        if pending.is_ended:
-            return
+        assert self.pending is not None
+        _go_on(self.broker, self._finished(), self.pending)
+
+    def _finished(self) -> Steps:
+        is_far = False
         try:
             if self._is_unchanged():
                 assert isinstance(self.context, IncrementalContext)
-                answer = self.context.unchanged()
-            else:
-                results = self.read()
-                if self.watch is not None:
-                    self.watch.is_quiet = False
-                if self._far:
-                    self._read_far(results)
-                    return
-                answer = self.respond(results)
-        except Exception as error:
-            pending.fail(error)
-        else:
-            pending.complete(answer)
-        self._leave()
+                return self.context.unchanged()
+            results = (yield from self.read_in_turns()) if self._is_long() else self.read()
+            if self.watch is not None:
+                self.watch.is_quiet = False
+            is_far = bool(self._far)
+            return self._read_far(results) if is_far else self.respond(results)
+        finally:
+            if not is_far:
+                self._leave()
 
     def _is_unchanged(self) -> bool:
         watch = self.watch
@@ -454,7 +529,7 @@ class Fetch:
             for partition, log, max_bytes, at_least_one in far:
                 told = next(told for each, told in results if each is partition)
                 try:
-                    told["records"], aborted = read_remote(log, partition.fetch_offset, max_bytes, at_least_one)
+                    told["records"], aborted = read_far(log, partition.fetch_offset, max_bytes, at_least_one)
                     if self.is_committed:
                         told["abortedTransactions"] = [
                             {"producerId": each.producer_id, "firstOffset": each.first_offset} for each in aborted
@@ -474,26 +549,6 @@ class Fetch:
 
         self.broker.submit(read)
         return pending
-
-
-def read_remote(log: UnifiedLog, offset: int, max_bytes: int, at_least_one: bool) -> tuple[bytes, Iterable[AbortedTxn]]:
-    """Returns batches that only the remote tier has, and the transactions in them that were aborted."""
-    tier = log.tier
-    assert tier is not None, log
-    extent = tier.extent(offset)
-    if extent is None:
-        raise OffsetOutOfRangeException(f"offset {offset} of {log.topic_partition} is not in the remote tier")
-    size = min(max_bytes, extent.end - extent.position)
-    head = extent.read(extent.position, 12)
-    first = int.from_bytes(head[8:12], "big") + 12
-    if first > size:
-        if not at_least_one:
-            return b"", ()
-        size = first
-    data = extent.read(extent.position, size)
-    batches = MemoryRecords(data).batches()
-    last = batches[-1].last_offset if batches else offset
-    return data, tier.aborted_in(offset, last)
 
 
 def replica_of(body: Values, version: int) -> int:
@@ -580,29 +635,65 @@ def _quiet(broker: Broker, data: DataPlane, request: Request) -> Pending | None:
     return fetch.pending
 
 
-def _has_known(broker: Broker, data: DataPlane, request: Request) -> bool:
-    """Returns whether there is a partition to read.  Kafka looks at the isolation level only then."""
-    has_ids = request.api_version >= FIRST_VERSION_WITH_IDS
-    for asked in request.body["topics"]:
-        topic = data.hosted.with_id(asked["topicId"]) if has_ids else data.hosted.named(asked["topic"])
-        if topic is None or not any(0 <= each["partition"] < topic.partitions for each in asked["partitions"]):
-            continue
-        if not broker.authorizer.is_on or broker.authorizer.authorize(request, "READ", "TOPIC", topic.name):
-            return True
-    return False
-
-
 def handle_fetch(broker: Broker, request: Request) -> Values | Pending:
     """Reads the partitions of a request or of its session."""
-    data = data_of(broker)
-    if request.body["isolationLevel"] not in (READ_UNCOMMITTED, READ_COMMITTED) and _has_known(broker, data, request):
-        return error_response(request, Errors.UNKNOWN_SERVER_ERROR) or {}
-    pending = _quiet(broker, data, request)
+    data, body, version = data_of(broker), request.body, request.api_version
+    pending = _quiet(broker, data, request) if body["isolationLevel"] in LEVELS else None
     if pending is not None:
         return pending
+    if request.is_large:
+        steps = _fetched(broker, data, request)
+    else:
+        context = data.fetches.context(body, version, is_follower=replica_of(body, version) >= 0)
+        steps = Fetch(broker, data, request, context).answer()
+    try:
+        next(steps)
+    except StopIteration as done:
+        found: Values | Pending = done.value
+        return found
+    pending = Pending(is_waiting=True)
+    broker.call_soon(partial(_go_on, broker, steps, pending))
+    return pending
+
+
+def _fetched(broker: Broker, data: DataPlane, request: Request) -> Steps:
     body, version = request.body, request.api_version
-    context = data.fetches.context(body, version, is_follower=replica_of(body, version) >= 0)
-    return Fetch(broker, data, request, context).answer()
+    asked: dict[Key, FetchPartition] = {}
+    yield from data.fetches.asked_in_turns(body, version, asked)
+    context = data.fetches.context(body, version, is_follower=replica_of(body, version) >= 0, asked=asked)
+    return (yield from Fetch(broker, data, request, context).answer())
+
+
+def _go_on(broker: Broker, steps: Steps, pending: Pending) -> None:
+    """Runs the steps, with turns of others between them, and completes `pending` with the result."""
+    if pending.is_ended:
+        steps.close()
+        return
+    try:
+        next(steps)
+    except StopIteration as done:
+        result: Values | Pending = done.value
+        if not isinstance(result, Pending):
+            pending.complete(result)
+        elif result is not pending:
+            pending.on_close(partial(_abandon, result))
+            result.deliver_to(partial(_hand_on, pending))
+    except Exception as error:
+        pending.fail(error)
+    else:
+        broker.call_soon(partial(_go_on, broker, steps, pending))
+
+
+def _hand_on(pending: Pending, told: Values | Encoded | BaseException | None) -> None:
+    if isinstance(told, BaseException):
+        pending.fail(told)
+    else:
+        pending.complete(told)
+
+
+def _abandon(waits: Pending) -> None:
+    for run in waits.abandon():
+        run()
 
 
 HANDLERS = {ApiKeys.FETCH: handle_fetch}

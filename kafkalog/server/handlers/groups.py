@@ -18,7 +18,7 @@ from kafkalog.engine.format.error_codes import Errors, code_of
 from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.errors import KafkalogError
 from kafkalog.server.error_answers import error_response
-from kafkalog.server.request import Pending
+from kafkalog.server.request import LARGE, Pending
 from kafkalog.server.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -171,3 +171,6 @@ HANDLERS: dict[int, Handler] = {
     ApiKeys.DELETE_GROUPS: handle_delete_groups,
 }
 BLOCKING: set[int] = {ApiKeys.LIST_GROUPS, ApiKeys.DELETE_GROUPS}
+BLOCKING_IF = {
+    ApiKeys.DESCRIBE_GROUPS: LARGE,
+}

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.processes import held_over_forks
 from kafkalog.engine.files.usage import file_system
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.engine.format.names import TopicPartition
@@ -29,7 +31,54 @@ if TYPE_CHECKING:
     from kafkalog.server.request import Request
 
 UNKNOWN_BYTES = -1
-_moves: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+KEY = "moves"
+
+
+class Moves:
+    """The moves that clients have asked for, and the threads that do them (num.replica.alter.log.dirs.threads)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        threads = broker.settings["num.replica.alter.log.dirs.threads"] or len(broker.home.log_dirs)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kafkalog-move")
+        self._asked: dict[tuple[TopicPartition, str], Future[None]] = {}  # guarded by _lock
+        self._lock = threading.Lock()
+        broker.at_close.append(partial(self._pool.shutdown, wait=False, cancel_futures=True))
+
+    def begin(self, partition: TopicPartition, target: str) -> None:
+        """Moves a partition, soon.  Does nothing if that has been asked for before."""
+        key = partition, target
+        with self._lock:
+            if key not in self._asked:
+                self._asked[key] = self._pool.submit(self._move, key)
+
+    def _move(self, key: tuple[TopicPartition, str]) -> None:
+        try:
+            self._broker.home.manager.move(*key)
+        except KafkalogError as error:
+            Lines("kafkalog.server").warning("the move of %s to %s has ended: %s", *key, error)
+        finally:
+            with self._lock:
+                del self._asked[key]
+
+    def wait(self) -> None:
+        """Waits for the moves that were asked for."""
+        with self._lock:
+            asked = list(self._asked.values())
+        wait(asked)
+
+
+def moves_of(broker: Broker) -> Moves:
+    """Returns the moves of a broker."""
+    with _MAKING:
+        found: Moves | None = broker.state.get(KEY)
+        if found is None:
+            found = broker.state[KEY] = Moves(broker)
+        return found
+
+
+_MAKING = threading.Lock()  # guards the creation of Moves
+held_over_forks(_MAKING)
 
 
 # --- DescribeLogDirs -------------------------------------------------------------------------------------
@@ -122,17 +171,8 @@ def _begin_move(broker: Broker, partition: TopicPartition, path: str) -> Errors:
     except (Refused, KafkalogError) as error:
         return refusal_of(error)[0]
     if os.path.abspath(log.parent_dir) != os.path.abspath(target):
-        name = f"kafkalog-move-{partition}"
-        thread = threading.Thread(target=_move, args=(broker, partition, target), name=name, daemon=True)
-        _moves.add(thread)
-        thread.start()
+        moves_of(broker).begin(partition, target)
     return Errors.NONE
-
-
-def wait_for_moves() -> None:
-    """Waits for the moves that have begun."""
-    for each in list(_moves):
-        each.join()
 
 
 def _directory(broker: Broker, path: str) -> str:
@@ -146,13 +186,6 @@ def _directory(broker: Broker, path: str) -> str:
             return each
     is_offline = any(os.path.abspath(each) == wanted for each in manager.offline_log_dirs)
     raise Refused(Errors.KAFKA_STORAGE_ERROR if is_offline else Errors.LOG_DIR_NOT_FOUND)
-
-
-def _move(broker: Broker, partition: TopicPartition, target: str) -> None:
-    try:
-        broker.home.manager.move(partition, target)
-    except KafkalogError as error:
-        Lines("kafkalog.server").warning("the move of %s to %s has ended: %s", partition, target, error)
 
 
 BLOCKING = {ApiKeys.DESCRIBE_LOG_DIRS, ApiKeys.ALTER_REPLICA_LOG_DIRS}

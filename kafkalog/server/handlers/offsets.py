@@ -16,7 +16,7 @@ from kafkalog.server.data_plane import data_of
 from kafkalog.server.error_answers import error_response
 from kafkalog.server.handlers.groups import context_of, may_read_group
 from kafkalog.server.hosted import hosted_by
-from kafkalog.server.request import Pending
+from kafkalog.server.request import LARGE, Pending
 from kafkalog.server.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -54,13 +54,7 @@ def handle_offset_commit(broker: Broker, request: Request) -> Values | Pending |
         elif found is None:
             answers.refuse(topic | {"topicId": ZERO_UUID}, Errors.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            topic = topic | {"topicId": found.id}
-            there = [each for each in topic["partitions"] if 0 <= each["partitionIndex"] < found.partitions]
-            gone = [each for each in topic["partitions"] if not 0 <= each["partitionIndex"] < found.partitions]
-            if gone:
-                answers.refuse(topic | {"partitions": gone}, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            if there:
-                wanted.append(topic | {"partitions": there})
+            wanted += answers.there(topic | {"topicId": found.id}, found.partitions)
     if not wanted:
         return {"throttleTimeMs": 0, "topics": answers.topics}
     answer = broker.groups.commit_offsets(context_of(request), body | {"topics": wanted}, flushes=False)
@@ -102,6 +96,16 @@ class Answers:
         found["partitions"] += [
             {"partitionIndex": each["partitionIndex"], "errorCode": int(error)} for each in topic["partitions"]
         ]
+
+    def there(self, topic: Values, count: int) -> list[Values]:
+        """Refuses partitions that a topic of `count` partitions does not have.  Returns the topic with the others."""
+        there: list[Values] = []
+        gone: list[Values] = []
+        for each in topic["partitions"]:
+            (there if 0 <= each["partitionIndex"] < count else gone).append(each)
+        if gone:
+            self.refuse(topic | {"partitions": gone}, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return [topic | {"partitions": there}] if there else []
 
     def add(self, topics: list[Values]) -> None:
         """Adds what the coordinator has answered."""
@@ -231,12 +235,7 @@ def handle_offset_delete(broker: Broker, request: Request) -> Values | None:
         elif found is None:
             answers.refuse(topic, Errors.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            there = [each for each in topic["partitions"] if 0 <= each["partitionIndex"] < found.partitions]
-            gone = [each for each in topic["partitions"] if not 0 <= each["partitionIndex"] < found.partitions]
-            if gone:
-                answers.refuse(topic | {"partitions": gone}, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            if there:
-                wanted.append(topic | {"partitions": there})
+            wanted += answers.there(topic, found.partitions)
     answer: Values = broker.groups.delete_offsets(context_of(request), body | {"topics": wanted})
     if answer["errorCode"]:
         return answer
@@ -248,4 +247,7 @@ HANDLERS: dict[int, Handler] = {
     ApiKeys.OFFSET_COMMIT: handle_offset_commit,
     ApiKeys.OFFSET_FETCH: handle_offset_fetch,
     ApiKeys.OFFSET_DELETE: handle_offset_delete,
+}
+BLOCKING_IF = {
+    ApiKeys.OFFSET_FETCH: LARGE,
 }

@@ -22,14 +22,14 @@ from kafkalog.errors import KafkalogError, KafkaStorageException
 from kafkalog.server.data_plane import data_of
 from kafkalog.server.error_answers import error_response
 from kafkalog.server.hosted import HostedTopics, leader_epoch_of
-from kafkalog.server.request import Pending, Request, Values
+from kafkalog.server.request import LARGE, Pending, Request, Values
 
 if TYPE_CHECKING:
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.server.broker import Broker
 
 NOTHING = -1
-CONSUMER, DEBUGGING = -1, -2
+CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 VERSION_WITH_EPOCHS = 4
 _LINES = Lines("kafkalog.server")
@@ -303,3 +303,7 @@ HANDLERS = {
     ApiKeys.DESCRIBE_PRODUCERS: handle_describe_producers,
 }
 BLOCKING = {ApiKeys.DELETE_RECORDS, ApiKeys.DESCRIBE_PRODUCERS}
+BLOCKING_IF = {
+    ApiKeys.LIST_OFFSETS: LARGE,
+    ApiKeys.OFFSET_FOR_LEADER_EPOCH: LARGE,
+}

@@ -2,7 +2,8 @@
 
 The handler runs on the I/O thread and appends there.  It never touches a record: one native call checks a batch and
 writes it.  Only what must wait leaves the thread: the sync of a store with durability "fsync", and the coordinator's
-confirmation of a transactional batch in such a store.
+confirmation of a transactional batch in such a store.  A request with much to decompress is handled in the pool, one
+such request at a time.
 
 A transactional batch needs a verified partition (KIP-890).  The partition gives a guard, the coordinator confirms that
 the partition is in the transaction (or adds it, for clients of transaction version 2), and the append shows the guard.
@@ -19,8 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
-from kafkalog.engine.format.batch import MemoryRecords
-from kafkalog.engine.format.codecs import ZSTD
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD, MemoryRecords
+from kafkalog.engine.format.codecs import ZSTD, likely_bytes
 from kafkalog.engine.format.error_codes import Errors, code_of
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.requests import ApiKeys
@@ -57,11 +58,14 @@ VERSION_WITH_ZSTD = 7
 VERSION_OF_ABORTABLE = 11  # from here on a client knows TRANSACTION_ABORTABLE
 VERSION_THAT_ADDS = 12  # from here on a produce request adds its partitions to the transaction
 LARGE_BYTES = 32768  # a larger batch is written from the caller's bytes, which must not change
+# A request with more compressed bytes, or whose compressed batches may give more, is handled in the pool.
+HEAVY_BYTES, HEAVY_CONTENT_BYTES = 256 << 10, 4 << 20
 SENTINEL = VerificationGuard.SENTINEL
 # Where a batch has its length, magic and attributes, and its producer.
 _HEAD = struct.Struct(">8xi4xb4xh")
 _PRODUCER = struct.Struct(">43xqhi")
 _HEAD_BYTES, _PRODUCER_BYTES, _OVERHEAD = 23, 57, 12
+_CODEC_AT = 22
 _TRANSACTIONAL, _CODEC = 0x10, 0x07
 # Errors that Kafka answers without the log's start.
 _PLAIN = (
@@ -138,6 +142,17 @@ def validate_records(version: int, records: Any) -> None:
         )
 
 
+def _merged(rows: list[Values], key: str) -> list[Values]:
+    """Returns the topics of a request, each once.  A topic that is listed again adds its partitions."""
+    found: dict[str, Values] = {}
+    for asked in rows:
+        known = found.get(asked[key])
+        if known is not None:
+            asked = known | {"partitionData": [*known["partitionData"], *asked["partitionData"]]}
+        found[asked[key]] = asked
+    return list(found.values())
+
+
 # --- one request ----------------------------------------------------------------------------------------
 
 
@@ -176,7 +191,8 @@ class _Produce:
         broker, request = self.broker, self.request
         hosted = self.data.hosted
         has_ids = self.version >= VERSION_WITH_IDS
-        for asked in request.body["topicData"]:
+        rows = request.body["topicData"]
+        for asked in rows if len(rows) == 1 else _merged(rows, "topicId" if has_ids else "name"):
             if not asked["partitionData"]:
                 continue  # it is not answered
             topic = hosted.with_id(asked["topicId"]) if has_ids else hosted.named(asked["name"])
@@ -202,19 +218,25 @@ class _Produce:
 
     def append(self, guards: Guards, refused: Refused) -> list[Values]:
         """Appends everything.  Returns the answer's topics."""
+        if self.request.is_in_pool:  # the bells wake the I/O thread
+            with self.data.heavy:
+                return self._append_all(guards, refused)
         rung = self.data.waiting.rung
         rung.hush()
         try:
-            return [
-                {
-                    "name": asked["name"],
-                    "topicId": asked["topicId"],
-                    "partitionResponses": self._append_to(topic, asked, error, guards, refused),
-                }
-                for topic, asked, error in self.topics
-            ]
+            return self._append_all(guards, refused)
         finally:
             self.data.after_appends()
+
+    def _append_all(self, guards: Guards, refused: Refused) -> list[Values]:
+        return [
+            {
+                "name": asked["name"],
+                "topicId": asked["topicId"],
+                "partitionResponses": self._append_to(topic, asked, error, guards, refused),
+            }
+            for topic, asked, error in self.topics
+        ]
 
     def _append_to(
         self, topic: HostedTopic | None, asked: Values, error: Errors, guards: Guards, refused: Refused
@@ -258,7 +280,12 @@ class _Produce:
         traffic = self.data.traffic
         if traffic is not None and topic is not None and not error:
             failed = sum(each["errorCode"] in _BUGS for each in told) if self.has_error else 0
-            traffic.of(topic.name).produced(self.messages, self.bytes, len(told), failed)
+            counts = (self.messages, self.bytes, len(told), failed)
+            if self.request.is_in_pool:  # the I/O thread owns the meters
+                name = topic.name
+                self.broker.call_soon(lambda: traffic.of(name).produced(*counts))
+            else:
+                traffic.of(topic.name).produced(*counts)
         return told
 
     def _append_one(self, topic: HostedTopic, index: int, records: Any, guard: VerificationGuard | None) -> Values:
@@ -383,9 +410,9 @@ class _Produce:
                     f"error during produce request with correlation id {self.request.correlation_id} from client id "
                     f"{self.request.client_id} with acks=0"
                 )
-            self.broker.quotas.produce(self.request, len(self.request.data))
+            self.broker.quotas.produce(self.request, self.request.size)
             return None
-        throttle_ms = self.broker.quotas.produce(self.request, len(self.request.data))
+        throttle_ms = self.broker.quotas.produce(self.request, self.request.size)
         return {"responses": topics, "throttleTimeMs": throttle_ms}
 
 
@@ -465,7 +492,7 @@ def _produce_transactional(data: DataPlane, produce: _Produce) -> Values | Pendi
     if not guards:
         return _finish(data, produce, produce.append({}, refused))
     assert producer is not None
-    if data.syncs is None:
+    if data.syncs is None or produce.request.is_in_pool:
         refused |= produce.confirm(producer, guards)
         return _finish(data, produce, produce.append(guards, refused))
     pending = Pending()
@@ -538,4 +565,22 @@ def _failed(request: Request, error: Errors) -> Values:
     return found
 
 
+def is_heavy(request: Request) -> bool:
+    """Returns whether so much is to be decompressed that others should not wait for it."""
+    size = content = 0
+    for topic in request.body["topicData"]:
+        for each in topic["partitionData"]:
+            records = each["records"]
+            if records is None or len(records) <= RECORD_BATCH_OVERHEAD or not records[_CODEC_AT] & _CODEC:
+                continue
+            size += len(records)
+            if size > HEAVY_BYTES:
+                return True
+            content += likely_bytes(records[_CODEC_AT] & _CODEC, records[RECORD_BATCH_OVERHEAD:])
+            if content > HEAVY_CONTENT_BYTES:
+                return True
+    return False
+
+
 HANDLERS = {ApiKeys.PRODUCE: handle_produce}
+BLOCKING_IF = {ApiKeys.PRODUCE: is_heavy}

@@ -16,24 +16,13 @@ from kafkalog.server.error_answers import error_response
 from kafkalog.server.request import Encoded, Pending, Request, Values
 from kafkalog.server.security import acl_control, quota_control, scram_control
 from kafkalog.server.security.acls import CLUSTER_NAME, AclOperation, ResourceType
-from kafkalog.server.security.security_records import SecurityRecords
+from kafkalog.server.security.setup import state_file_of
 
 if TYPE_CHECKING:
     from kafkalog.server.broker import Broker
 
-RECORDS = "security"  # in Broker.state
 
 Handler = Callable[["Broker", Request], "Values | Encoded | Pending | None"]
-
-
-def _records(broker: Broker) -> SecurityRecords:
-    """Returns the kept state.  A server that started without any opens it at the first use."""
-    records: SecurityRecords | None = broker.state.get(RECORDS)
-    if records is None:
-        from kafkalog.server.security.setup import open_records
-
-        records = open_records(broker)
-    return records
 
 
 # --- SASL ------------------------------------------------------------------------------------------------
@@ -64,7 +53,7 @@ def handle_describe_acls(broker: Broker, request: Request) -> Values:
     """DescribeAcls."""
     broker.authorizer.authorize_cluster(request, AclOperation.DESCRIBE)
     _need_authorizer(broker, "No Authorizer is configured on the broker")
-    found = acl_control.describe(_records(broker).state, acl_control.filter_of(request.body))
+    found = acl_control.describe(state_file_of(broker).state, acl_control.filter_of(request.body))
     return {"errorCode": Errors.NONE, "resources": found}
 
 
@@ -72,14 +61,14 @@ def handle_create_acls(broker: Broker, request: Request) -> Values:
     """CreateAcls."""
     broker.authorizer.authorize_cluster(request, AclOperation.ALTER)
     _need_authorizer(broker)
-    return {"results": acl_control.create(_records(broker), request.body["creations"])}
+    return {"results": acl_control.create(state_file_of(broker), request.body["creations"])}
 
 
 def handle_delete_acls(broker: Broker, request: Request) -> Values:
     """DeleteAcls."""
     broker.authorizer.authorize_cluster(request, AclOperation.ALTER)
     _need_authorizer(broker)
-    return {"filterResults": acl_control.delete(_records(broker), request.body["filters"])}
+    return {"filterResults": acl_control.delete(state_file_of(broker), request.body["filters"])}
 
 
 def _decode_describe_acls(frame: memoryview, version: int, at: int) -> Values:
@@ -121,7 +110,7 @@ def handle_describe_user_scram_credentials(broker: Broker, request: Request) -> 
     """DescribeUserScramCredentials."""
     if not _may(broker, request, AclOperation.DESCRIBE):
         return error_response(request, Errors.CLUSTER_AUTHORIZATION_FAILED)
-    found = scram_control.describe(_records(broker).state, request.body["users"])
+    found = scram_control.describe(state_file_of(broker).state, request.body["users"])
     return {"errorCode": Errors.NONE, "results": found}
 
 
@@ -129,7 +118,7 @@ def handle_alter_user_scram_credentials(broker: Broker, request: Request) -> Val
     """AlterUserScramCredentials."""
     broker.authorizer.authorize_cluster(request, AclOperation.ALTER)
     body = request.body
-    return {"results": scram_control.alter(_records(broker), body["deletions"], body["upsertions"])}
+    return {"results": scram_control.alter(state_file_of(broker), body["deletions"], body["upsertions"])}
 
 
 def handle_describe_client_quotas(broker: Broker, request: Request) -> Values | None:
@@ -137,7 +126,7 @@ def handle_describe_client_quotas(broker: Broker, request: Request) -> Values | 
     if not _may(broker, request, AclOperation.DESCRIBE_CONFIGS):
         return error_response(request, Errors.CLUSTER_AUTHORIZATION_FAILED)
     body = request.body
-    found = quota_control.describe(_records(broker).state, body["components"], strict=body["strict"])
+    found = quota_control.describe(state_file_of(broker).state, body["components"], strict=body["strict"])
     return {"errorCode": Errors.NONE, "entries": found}
 
 
@@ -145,7 +134,7 @@ def handle_alter_client_quotas(broker: Broker, request: Request) -> Values:
     """AlterClientQuotas."""
     broker.authorizer.authorize_cluster(request, AclOperation.ALTER_CONFIGS)
     body = request.body
-    return {"entries": quota_control.alter(_records(broker), body["entries"], validate_only=body["validateOnly"])}
+    return {"entries": quota_control.alter(state_file_of(broker), body["entries"], validate_only=body["validateOnly"])}
 
 
 HANDLERS: dict[int, Handler] = {

@@ -13,6 +13,7 @@ from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.errors import InvalidRequestException, KafkalogError
 from kafkalog.server.error_answers import error_response
 from kafkalog.server.handlers.groups import answered, context_of, described, may_read_group
+from kafkalog.server.request import LARGE
 from kafkalog.server.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def handle_alter_share_group_offsets(broker: Broker, request: Request) -> Values
             for each in topic["partitions"]
         ]
         if refused:
-            responses[name] = {"topicName": name, "topicId": topic_id or ZERO_UUID, "partitions": refused}
+            none = {"topicName": name, "topicId": topic_id or ZERO_UUID, "partitions": []}
+            responses.setdefault(name, none)["partitions"] += refused  # the topic may be listed again
     answer = answered(lambda: broker.groups.alter_share_group_offsets(context_of(request), {**body, "topics": wanted}))
     if not answer["errorCode"]:
         for topic in answer["responses"]:
@@ -169,4 +171,9 @@ BLOCKING: set[int] = {
     ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKeys.ALTER_SHARE_GROUP_OFFSETS,
     ApiKeys.DELETE_SHARE_GROUP_OFFSETS,
+}
+BLOCKING_IF = {
+    ApiKeys.SHARE_GROUP_DESCRIBE: LARGE,
+    # The state of new topics is initialized then.
+    ApiKeys.SHARE_GROUP_HEARTBEAT: lambda request: request.body["subscribedTopicNames"] is not None,
 }

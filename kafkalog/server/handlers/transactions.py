@@ -11,14 +11,12 @@ Source: KafkaApis, TransactionCoordinator (4.4.0).
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.coordinator.request_context import RequestContext
 from kafkalog.engine.coordinator.state_log import TransactionMarker
-from kafkalog.engine.coordinator.topic_regex import LETTERS_OF_TOPICS, compile_regex
+from kafkalog.engine.coordinator.topic_regex import compile_for, letters_of
 from kafkalog.engine.coordinator.transaction_metadata import STATE_NAMES, ProducerIdAndEpoch, TransactionVersion
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.control import ControlRecordType
@@ -36,7 +34,7 @@ from kafkalog.errors import (
 )
 from kafkalog.server.data_plane import data_of
 from kafkalog.server.error_answers import error_response
-from kafkalog.server.request import Request, Values
+from kafkalog.server.request import LARGE, Request, Values
 from kafkalog.server.verification import confirm
 
 if TYPE_CHECKING:
@@ -49,9 +47,6 @@ NOTHING = -1
 TIMEOUT_MAX = 2**31 - 1
 VERSION_OF_BROKERS = 4  # AddPartitionsToTxn from here on comes from brokers
 ENDING = {True: "PrepareCommit", False: "PrepareAbort"}
-REPEATS_MAX = 4
-_SLOW = re.compile(r"\)[*+?{]")  # a repeated group
-_REPEATS = re.compile(r"[*+?{]")
 _LINES = Lines("kafkalog.server")
 
 
@@ -439,11 +434,10 @@ def handle_write_txn_markers(broker: Broker, request: Request) -> Values | None:
         marker = TransactionMarker(
             asked["producerId"], asked["producerEpoch"], kind, asked["coordinatorEpoch"], asked["transactionVersion"]
         )
-        codes = found.setdefault(marker.producer_id, {})
         for topic in asked["topics"]:
             for number in topic["partitionIndexes"]:
                 place = TopicPartition(topic["name"], number)
-                codes[place] = int(_mark(broker, place, marker))
+                found.setdefault(marker.producer_id, {})[place] = int(_mark(broker, place, marker))
     markers = []
     for producer_id, codes in found.items():
         topics: dict[str, list[Values]] = {}
@@ -523,15 +517,17 @@ def handle_list_transactions(broker: Broker, request: Request) -> Values | None:
     states = body["stateFilters"]
     known_states = set(STATE_NAMES.values())
     pattern = body["transactionalIdPattern"]
-    try:
-        matches = _matcher(pattern) if pattern else None
-    except InvalidRegularExpression:
-        return error_response(request, Errors.INVALID_REGULAR_EXPRESSION)
     found = broker.home.coordinators.transactions.list_transactions(
         states=states,
         producer_ids=set(body["producerIdFilters"]),
         longer_than_ms=body["durationFilter"],
     )
+    try:
+        if pattern:
+            regex = compile_for(letters_of(each.transactional_id for each in found), pattern)
+            found = [each for each in found if regex.matches(each.transactional_id)]
+    except InvalidRegularExpression:
+        return error_response(request, Errors.INVALID_REGULAR_EXPRESSION)
     return {
         "throttleTimeMs": 0,
         "errorCode": 0,
@@ -543,31 +539,9 @@ def handle_list_transactions(broker: Broker, request: Request) -> Values | None:
                 "transactionState": each.state,
             }
             for each in found
-            if (matches is None or matches(each.transactional_id))
-            and _may(broker, request, "DESCRIBE", "TRANSACTIONAL_ID", each.transactional_id)
+            if _may(broker, request, "DESCRIBE", "TRANSACTIONAL_ID", each.transactional_id)
         ],
     }
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Returns whether a whole transactional id matches an expression in the language of RE2/J.
-    InvalidRegularExpression.
-
-    Ids of the letters that topics have are matched in linear time.  For others Python's own expressions are used, but
-    none that could take long: no id with other letters matches such an expression.
-    """
-    compiled = compile_regex(pattern)
-    plain = None
-    if _SLOW.search(pattern) is None and len(_REPEATS.findall(pattern)) <= REPEATS_MAX:
-        with contextlib.suppress(re.error):
-            plain = re.compile(pattern)
-
-    def matches(name: str) -> bool:
-        if LETTERS_OF_TOPICS.issuperset(name):
-            return compiled.matches(name)
-        return plain is not None and plain.fullmatch(name) is not None
-
-    return matches
 
 
 HANDLERS = {
@@ -587,4 +561,8 @@ BLOCKING = {
     ApiKeys.TXN_OFFSET_COMMIT,
     ApiKeys.END_TXN,
     ApiKeys.WRITE_TXN_MARKERS,
+    ApiKeys.LIST_TRANSACTIONS,
+}
+BLOCKING_IF = {
+    ApiKeys.DESCRIBE_TRANSACTIONS: LARGE,
 }

@@ -20,7 +20,7 @@ from kafkalog.server.security.acls import (
     StandardAcl,
     problem_of,
 )
-from kafkalog.server.security.security_records import SecurityRecords, SecurityState
+from kafkalog.server.server_state import ServerState, StateFile
 
 Values = dict[str, Any]
 ACLS_MAX = 10_000  # that one request may create or delete
@@ -84,7 +84,7 @@ def _pattern(acl: StandardAcl) -> Values:
     }
 
 
-def describe(state: SecurityState, wanted: AclFilter) -> list[Values]:
+def describe(state: ServerState, wanted: AclFilter) -> list[Values]:
     """Returns the resources of a DescribeAcls answer, sorted."""
     found: dict[tuple[object, ...], Values] = {}
     for acl in sorted(filter(wanted.matches, state.acls)):
@@ -92,7 +92,7 @@ def describe(state: SecurityState, wanted: AclFilter) -> list[Values]:
     return list(found.values())
 
 
-def create(records: SecurityRecords, creations: list[Values]) -> list[Values]:
+def create(state_file: StateFile, creations: list[Values]) -> list[Values]:
     """Creates ACLs, all in one step, and returns the results in their order.  An ACL that exists is no error.
 
     Raises:
@@ -117,21 +117,21 @@ def create(records: SecurityRecords, creations: list[Values]) -> list[Values]:
             results.append({"errorCode": Errors.NONE})
         else:
             results.append({"errorCode": Errors.INVALID_REQUEST, "errorMessage": problem})
-    if len(wanted) > ACLS_MAX and len(wanted - records.state.acls) > ACLS_MAX:
+    if len(wanted) > ACLS_MAX and len(wanted - state_file.state.acls) > ACLS_MAX:
         too_many = {
             "errorCode": Errors.POLICY_VIOLATION,
             "errorMessage": "Unable to perform excessively large batch operation.",
         }
         return [too_many if result["errorCode"] == Errors.NONE else result for result in results]
-    records.change(lambda state: state._replace(acls=state.acls | wanted))
+    state_file.change(lambda state: state._replace(acls=state.acls | wanted))
     return results
 
 
-def delete(records: SecurityRecords, filters: list[Values]) -> list[Values]:
+def delete(state_file: StateFile, filters: list[Values]) -> list[Values]:
     """Deletes the ACLs that the filters name, all in one step, and returns a result for each filter."""
     results: list[Values] = []
 
-    def change(state: SecurityState) -> SecurityState:
+    def change(state: ServerState) -> ServerState:
         results.clear()
         doomed: set[StandardAcl] = set()
         for wanted in map(filter_of, filters):
@@ -155,7 +155,7 @@ def delete(records: SecurityRecords, filters: list[Values]) -> list[Values]:
             )
         return state._replace(acls=state.acls - doomed)
 
-    records.change(change)
+    state_file.change(change)
     return results
 
 

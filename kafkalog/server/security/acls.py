@@ -127,11 +127,6 @@ class AclFilter(NamedTuple):
         return self.name.startswith(acl.resource_name)
 
 
-ANY_ACL = AclFilter(
-    ResourceType.ANY, None, PatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-)  # fmt: skip
-
-
 def problem_of(acl: StandardAcl) -> str | None:
     """Returns why an ACL cannot be created, as Kafka's InvalidRequestException says it; None for a valid ACL."""
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):

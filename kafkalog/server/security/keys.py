@@ -41,7 +41,7 @@ SASL_KEYS = (
     _key("sasl.oauthbearer.sub.claim.name", "STRING", "sub", "The claim that has the principal."),
 )
 TLS_KEYS = (
-    _key("ssl.keystore.type", "STRING", "JKS", "PEM, PKCS12, or JKS for a PKCS12 file that Java calls so."),
+    _key("ssl.keystore.type", "STRING", "JKS", "PEM, PKCS12, or JKS: a PEM file, or a PKCS12 file that Java calls so."),
     _key("ssl.keystore.location", "STRING", None, "The file with the server's key and certificates."),
     _key("ssl.keystore.password", "STRING", None, "Its password; not for PEM."),
     _key("ssl.key.password", "STRING", None, "The password of the key."),

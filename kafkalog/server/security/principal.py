@@ -13,9 +13,6 @@ from kafkalog.server.request import KafkaPrincipal
 USER_TYPE = "User"
 
 
-WILDCARD = KafkaPrincipal(USER_TYPE, "*")
-
-
 def parse_kafka_principal(text: str) -> KafkaPrincipal:
     """Returns the principal of `User:alice`.  Raises IllegalArgumentException for a text without a type."""
     kind, colon, name = text.partition(":")

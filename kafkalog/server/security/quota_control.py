@@ -14,7 +14,7 @@ from kafkalog._native.codec.java_hash import hash_map_order, string_hash
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.errors import InvalidRequestException, UnsupportedVersionException
 from kafkalog.server.security.quotas import QuotaEntity
-from kafkalog.server.security.security_records import SecurityRecords, SecurityState, entity_of, entity_parts
+from kafkalog.server.server_state import ServerState, StateFile, entity_of, entity_parts
 
 Values = dict[str, Any]
 _Key = tuple[tuple[str, str | None], ...]  # an entity as the request names it, sorted
@@ -33,7 +33,7 @@ IP_KEYS: dict[str, int | None] = {"connection_creation_rate": INT_MAX}
 # --- describe --------------------------------------------------------------------------------------------
 
 
-def describe(state: SecurityState, components: list[Values], *, strict: bool) -> list[Values]:
+def describe(state: ServerState, components: list[Values], *, strict: bool) -> list[Values]:
     """Returns the entries that match a filter.
 
     Raises:
@@ -95,13 +95,13 @@ def _entry(entity: QuotaEntity, values: dict[str, float] | Any) -> Values:
 # --- alter -----------------------------------------------------------------------------------------------
 
 
-def alter(records: SecurityRecords, entries: list[Values], *, validate_only: bool) -> list[Values]:
+def alter(state_file: StateFile, entries: list[Values], *, validate_only: bool) -> list[Values]:
     """Sets and removes quotas, all in one step, and returns a result for each entity.
 
     An entity with an error is not changed; the others are."""
     results: dict[_Key, str | None] = {}
 
-    def change(state: SecurityState) -> SecurityState:
+    def change(state: ServerState) -> ServerState:
         results.clear()
         quotas = dict(state.quotas)
         for entry in entries:
@@ -124,7 +124,7 @@ def alter(records: SecurityRecords, entries: list[Values], *, validate_only: boo
                 _apply(quotas, entity, given)
         return state if validate_only else state._replace(quotas=quotas)
 
-    records.change(change)
+    state_file.change(change)
     return [
         {
             "errorCode": Errors.NONE if problem is None else Errors.INVALID_REQUEST,

@@ -81,6 +81,7 @@ class ClientQuotaManager:
         self._lock = threading.Lock()
         self._limits: dict[tuple[str | None, str | None], float] = {}  # guarded by _lock
         self._sensors: dict[tuple[str, str], _Sensor] = {}  # guarded by _lock
+        self._sweep_at = SWEEP_AT
         self._kinds = 0  # the kinds of quotas that are there: read without the lock
 
     @property
@@ -142,8 +143,9 @@ class ClientQuotaManager:
         tags = self._tags(user, client_id)
         sensor = self._sensors.get(tags)
         if sensor is None or now_ms - sensor.last_ms > IDLE_MS:
-            if len(self._sensors) >= SWEEP_AT:
+            if len(self._sensors) >= self._sweep_at:
                 self._sensors = {key: one for key, one in self._sensors.items() if now_ms - one.last_ms <= IDLE_MS}
+                self._sweep_at = max(SWEEP_AT, 2 * len(self._sensors))  # so that a sweep is seldom
             bucket = TokenBucket(self._window_ms, self._windows) if self._has_bucket else None
             rate = WindowedRate(self._window_ms, self._windows)
             sensor = self._sensors[tags] = _Sensor(rate, self._limit(*tags), bucket)

@@ -9,14 +9,14 @@ from typing import Any
 
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.server.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism, credential_of_salted
-from kafkalog.server.security.security_records import SecurityRecords, SecurityState
+from kafkalog.server.server_state import ServerState, StateFile
 
 Values = dict[str, Any]
 _Problem = tuple[Errors, str]
 _TWICE: _Problem = (Errors.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 
 
-def describe(state: SecurityState, users: list[Values] | None) -> list[Values]:
+def describe(state: ServerState, users: list[Values] | None) -> list[Values]:
     """Returns the results for the users; for all users if none is named."""
     names = [user["name"] for user in users or ()] or sorted({name for name, _ in state.scram})
     results = []
@@ -56,7 +56,7 @@ def _problem_of_name(name: str, mechanism: ScramMechanism | None) -> _Problem | 
     return None
 
 
-def _problem_of_deletion(state: SecurityState, row: Values) -> _Problem | None:
+def _problem_of_deletion(state: ServerState, row: Values) -> _Problem | None:
     mechanism = _mechanism_of(row["mechanism"])
     problem = _problem_of_name(row["name"], mechanism)
     if problem is None and (row["name"], mechanism) not in state.scram:
@@ -73,13 +73,13 @@ def _problem_of_upsertion(row: Values) -> _Problem | None:
     return problem
 
 
-def alter(records: SecurityRecords, deletions: list[Values], upsertions: list[Values]) -> list[Values]:
+def alter(state_file: StateFile, deletions: list[Values], upsertions: list[Values]) -> list[Values]:
     """Deletes and sets credentials, all in one step, and returns a result for each user.
 
     A user that the request names twice is not changed at all."""
     results: list[Values] = []
 
-    def change(state: SecurityState) -> SecurityState:
+    def change(state: ServerState) -> ServerState:
         removed: dict[str, Values] = {}
         added: dict[str, Values] = {}
         problems: dict[str, _Problem] = {}
@@ -116,5 +116,5 @@ def alter(records: SecurityRecords, deletions: list[Values], upsertions: list[Va
         )
         return state._replace(scram=scram)
 
-    records.change(change)
+    state_file.change(change)
     return results

@@ -10,7 +10,7 @@ for PLAIN and SCRAM on every listener.  Source: ChannelBuilders, SaslChannelBuil
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.errors import ConfigException
 from kafkalog.server.listener import is_loopback
 from kafkalog.server.request import ConnectionInfo, KafkaPrincipal, ProtocolError, Request, Values
-from kafkalog.server.security import security_records
 from kafkalog.server.security.acls import AclOperation, AclPermissionType, PatternType, ResourceType, StandardAcl
 from kafkalog.server.security.authenticator import Mechanism, SaslServerAuthenticator
 from kafkalog.server.security.authorizer import StandardAuthorizer
@@ -34,8 +33,8 @@ from kafkalog.server.security.principal_mapper import SslPrincipalMapper
 from kafkalog.server.security.quotas import Quotas, QuotaSettings
 from kafkalog.server.security.sasl import MECHANISMS, OAUTHBEARER, PLAIN, PlainSaslServer, SaslServerFactory
 from kafkalog.server.security.scram import ScramCredential, ScramMechanism, ScramSaslServer, credential_of
-from kafkalog.server.security.security_records import SecurityRecords, SecurityState, entity_of
 from kafkalog.server.security.tls import server_context
+from kafkalog.server.server_state import ServerState, StateFile, entity_of
 
 if TYPE_CHECKING:
     from kafkalog._face.store_home import StoreHome
@@ -44,14 +43,9 @@ if TYPE_CHECKING:
     from kafkalog.server.resource_configs import ConfigsByResource
     from kafkalog.server.settings import ServerSettings
 
-RECORDS = "security"  # in Broker.state
+_STATE_FILE = "kept"  # in Broker.state
 _KEYS = {key.name: key for key in SECURITY_KEYS}
 _LINES = Lines("kafkalog.server")
-
-
-def is_kept(home: StoreHome) -> bool:
-    """Returns whether ACLs, credentials or quotas are kept next to the data."""
-    return security_records.is_kept(home.log_dirs, home.files)
 
 
 def secure(broker: Broker, listeners: list[Listener], at_close: list[Callable[[], object]]) -> None:
@@ -71,10 +65,10 @@ def secure(broker: Broker, listeners: list[Listener], at_close: list[Callable[[]
     authorizer = _authorizer(settings)
     if authorizer is not None:
         broker.authorizer = authorizer
-    records = open_records(broker)
+    state_file = state_file_of(broker)
     users = users_of(settings, broker.home)
     for listener in listeners:
-        security = ListenerSecurity(listener, broker, records, users)
+        security = ListenerSecurity(listener, broker, state_file, users)
         security.apply()
         at_close.extend(security.at_close)
 
@@ -87,42 +81,42 @@ _QUOTA_NAMES = (
 )
 
 
-def open_records(broker: Broker) -> SecurityRecords:
-    """Returns the kept state of a broker, which is opened at the first call.  Raises what `SecurityRecords` raises."""
-    known: SecurityRecords | None = broker.state.get(RECORDS)
+def state_file_of(broker: Broker) -> StateFile:
+    """Returns the kept state of a broker, which is opened at the first call.  Raises what `StateFile` raises."""
+    known: StateFile | None = broker.state.get(_STATE_FILE)
     if known is not None:
         return known
     home = broker.home
-    records = SecurityRecords(home.log_dirs, home.files, imported=partial(_imported, home))
-    broker.state[RECORDS] = records
+    state_file = StateFile(home.log_dirs, home.files, imported=partial(_imported, home))
+    broker.state[_STATE_FILE] = state_file
 
-    def apply(state: SecurityState) -> None:
+    def apply(state: ServerState) -> None:
         broker.quotas.replace(state.quotas)
         if isinstance(broker.authorizer, StandardAuthorizer):
             broker.authorizer.replace(state.acls)
         broker.configs.take(state.configs)
 
-    records.watch(apply)
-    return records
+    state_file.watch(apply)
+    return state_file
 
 
 def save_configs(broker: Broker, configs: ConfigsByResource) -> None:
     """Stores the settings that clients gave to brokers and groups.  KafkaStorageException."""
-    open_records(broker).change(lambda state: state._replace(configs=configs))
+    state_file_of(broker).change(lambda state: state._replace(configs=configs))
 
 
-def _imported(home: StoreHome) -> SecurityState:
+def _imported(home: StoreHome) -> ServerState:
     """Returns what a broker's metadata log in these directories has."""
     found = read_cluster_metadata(home.log_dirs, home.files)
     if found is None:
-        return SecurityState()
+        return ServerState()
     if found.problem is not None:
         _LINES.warning("users, ACLs and quotas of the cluster in %s are not taken over: %s", home.place, found.problem)
-        return SecurityState()
+        return ServerState()
     return state_of(found)
 
 
-def state_of(found: ClusterMetadata) -> SecurityState:
+def state_of(found: ClusterMetadata) -> ServerState:
     """Returns the ACLs, credentials and quotas of a cluster."""
 
     def number(value: object) -> int:
@@ -153,7 +147,7 @@ def state_of(found: ClusterMetadata) -> SecurityState:
         for (name, mechanism), row in found.scram.items()
     }
     quotas = {entity_of(entity): dict(values) for entity, values in found.quotas.items()}
-    return SecurityState(acls, scram, quotas)
+    return ServerState(acls, scram, quotas)
 
 
 def _authorizer(settings: ServerSettings) -> StandardAuthorizer | None:
@@ -175,43 +169,66 @@ def _authorizer(settings: ServerSettings) -> StandardAuthorizer | None:
 def users_of(settings: ServerSettings, home: StoreHome) -> dict[str, str]:
     """Returns the passwords of `users` and `users.file`.  Raises ConfigException, whose text has no password."""
     given = settings.originals.get("users")
-    rows: list[str] = []
-    found: dict[str, str] = {}
+    rows: list[tuple[str, str, str]] = []  # where it is, the name, the password
     if isinstance(given, Mapping):
-        found.update((str(name), str(password)) for name, password in given.items())
-    elif isinstance(given, str):
-        rows += given.split(",")
+        rows += [("users", str(name), str(password)) for name, password in given.items()]
     elif given is not None:
-        rows += [str(each) for each in given] if isinstance(given, list | tuple) else [""]
+        rows += _users_in("users: entry", _entries(given))
     path = settings["users.file"]
     if path is not None:
         try:
-            text = home.files.read_bytes(path).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigException(f"users.file: cannot read {path}: {error}") from error
-        rows += [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    for number, row in enumerate(rows, start=1):
-        name, colon, password = row.partition(":")
-        if not colon:
-            raise ConfigException(f"users: entry {number} has no colon", hint="an entry is NAME:PASSWORD")
-        found[name.strip()] = password.strip()
-    if "" in found or "" in found.values():
-        raise ConfigException("users: a name or a password is empty", hint="an entry is NAME:PASSWORD")
+            text = home.files.read_bytes(path).decode("utf-8-sig")
+        except OSError as error:
+            raise ConfigException(f"users.file: cannot read {path}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise ConfigException(f"users.file: {path} is no text in UTF-8") from None
+        lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
+        rows += _users_in(f"users.file: {path}, line", [row for row in lines if row[1] and row[1][0] != "#"])
+    found: dict[str, str] = {}
+    for where, name, password in rows:
+        if not name or not password:
+            raise ConfigException(f"{where}: a name or a password is empty", hint=_USER_HINT)
+        if name in found:
+            raise ConfigException(f"{where}: {name} is there twice", hint="a user has one password")
+        found[name] = password
     return found
+
+
+_USER_HINT = "an entry is NAME:PASSWORD"
+
+
+def _entries(given: object) -> list[tuple[int, str]]:
+    """Returns the entries of `users` with their numbers."""
+    if isinstance(given, str):
+        given = given.split(",")
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise ConfigException(
+            f"users: found a value of type {type(given).__name__}, expected names with their passwords",
+            hint=f"a mapping of names to passwords; in a list or a text {_USER_HINT}",
+        )
+    return list(enumerate(given, start=1))
+
+
+def _users_in(what: str, entries: list[tuple[int, str]]) -> Iterator[tuple[str, str, str]]:
+    for number, entry in entries:
+        name, colon, password = entry.partition(":")
+        if not colon:
+            raise ConfigException(f"{what} {number} has no colon", hint=_USER_HINT)
+        yield f"{what} {number}", name.strip(), password.strip()
 
 
 class Passwords:
     """The SCRAM credentials of users: those that are kept, and those of users in the settings, made at first use."""
 
-    def __init__(self, records: SecurityRecords, users: Mapping[str, str]) -> None:
-        self._records = records
+    def __init__(self, state_file: StateFile, users: Mapping[str, str]) -> None:
+        self._state_file = state_file
         self._users = users
         self._made: dict[tuple[str, ScramMechanism], ScramCredential] = {}
 
     def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         """Returns the credential of a user; None if there is none."""
         key = user, mechanism
-        kept = self._records.state.scram.get(key)
+        kept = self._state_file.state.scram.get(key)
         if kept is not None:
             return kept
         password = self._users.get(user)
@@ -232,12 +249,12 @@ class ListenerSecurity:
         at_close: The functions that the server calls when it closes.
     """
 
-    def __init__(self, listener: Listener, broker: Broker, records: SecurityRecords, users: Mapping[str, str]) -> None:
+    def __init__(self, listener: Listener, broker: Broker, state_file: StateFile, users: Mapping[str, str]) -> None:
         self._listener = listener
         self._broker = broker
         self._users = users
-        self._records = records
-        self._passwords = Passwords(records, users)
+        self._state_file = state_file
+        self._passwords = Passwords(state_file, users)
         self._prefix = f"listener.name.{listener.endpoint.listener.lower()}."
         self.at_close: list[Callable[[], object]] = []
 
@@ -265,8 +282,18 @@ class ListenerSecurity:
         if protocol == "SSL":
             mapper = SslPrincipalMapper(self.get("ssl.principal.mapping.rules"))
             self._listener.tls_done = partial(_set_principal, mapper)
+            self._warn_of_public_authorities()
         if protocol.startswith("SASL_"):
             self._listener.new_authenticator = self._authenticators()
+
+    def _warn_of_public_authorities(self) -> None:
+        auth, stores = self.get("ssl.client.auth"), ("location", "certificates")
+        if str(auth).lower() == "required" and not any(self.get(f"ssl.truststore.{each}") for each in stores):
+            _LINES.warning(
+                "%s: clients need a certificate of one of this system's authorities: ssl.truststore.location names "
+                "your own",
+                self._listener.endpoint.listener,
+            )
 
     def _authenticators(self) -> Callable[[ConnectionInfo], SaslServerAuthenticator]:
         mechanisms = {
@@ -322,7 +349,7 @@ class ListenerSecurity:
             else:
                 mechanism = ScramMechanism.named(name)
                 found[name] = partial(ScramSaslServer, mechanism, partial(self._passwords.credential, mechanism))
-        if OAUTHBEARER not in found and PLAIN not in found and not self._users and not self._records.state.scram:
+        if OAUTHBEARER not in found and PLAIN not in found and not self._users and not self._state_file.state.scram:
             _LINES.warning(
                 "%s: nobody can log in, because there are no users: set users or create SCRAM credentials",
                 self._listener.endpoint.listener,

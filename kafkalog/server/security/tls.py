@@ -1,8 +1,9 @@
 """TLS from Kafka's settings: `ssl.SSLContext` of `ssl.keystore.*`, `ssl.truststore.*` and their companions.
 
 Keys and certificates are PEM, in a file or in the setting itself, or PKCS12 (which Java's keytool writes under the
-name JKS too; it needs the package `cryptography`).  Java's old JKS format is refused, with the command that converts
-it.  Source: DefaultSslEngineFactory, SslFactory, SaslChannelBuilder (4.4.0).
+name JKS too; it needs the package `cryptography`).  A PEM file is also taken if no type was given, where Kafka fails.
+Java's old JKS format is refused, with the command that converts it.
+Source: DefaultSslEngineFactory, SslFactory, SaslChannelBuilder (4.4.0).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _VERSIONS = {
 }
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _JKS = b"\xfe\xed\xfe\xed"
+_PEM = re.compile(rb"^-----BEGIN [A-Z ]+-----", re.MULTILINE)
 _CONVERT = "keytool -importkeystore -srckeystore {path} -destkeystore new.p12 -deststoretype PKCS12"
 
 
@@ -104,7 +106,7 @@ def openssl_suite(name: str) -> str:
 
 
 def _load_keystore(context: ssl.SSLContext, get: Get) -> None:
-    kind = str(get("ssl.keystore.type") or "JKS").upper()
+    kind = _kind(get, "keystore")
     path, password = get("ssl.keystore.location"), get("ssl.keystore.password")
     key, chain, key_password = (
         get("ssl.keystore.key"),
@@ -113,28 +115,41 @@ def _load_keystore(context: ssl.SSLContext, get: Get) -> None:
     )
     _check_keystore(kind, path, password, key, chain)
     if key is not None:
-        _load_chain(context, key + "\n" + chain, key_password, "ssl.keystore.key")
+        pem = key + "\n" + chain
+        _load_chain(context, pem, key_password, "Invalid PEM keystore configs in ssl.keystore.key")
     elif path is None:
         raise ConfigException(
             "A listener with TLS needs a certificate and its key",
-            hint="set ssl.keystore.type=PEM and ssl.keystore.location to a file with both",
+            hint="set ssl.keystore.location to a file with both, as PEM",
         )
     elif kind == "PEM":
-        try:
-            context.load_cert_chain(path, password=key_password or "")
-        except (OSError, ValueError) as error:
-            raise InvalidConfigurationException(f"Failed to load PEM SSL keystore {path}: {error}") from error
+        pem = _text(path, "PEM SSL keystore")
+        _load_file(context, path, pem, key_password, f"Failed to load PEM SSL keystore {path}")
     else:
-        key_pem, certificates = _read_pkcs12(path, password)
+        key_pem, certificates = _read_pkcs12(path, password, "SSL keystore")
         if key_pem is None or not certificates:
             raise ConfigException(f"Failed to load SSL keystore {path}: it has no private key with a certificate")
-        _load_chain(context, key_pem + "".join(certificates), None, path)
+        _load_chain(context, key_pem + "".join(certificates), None, f"Failed to load SSL keystore {path}")
+
+
+def _kind(get: Get, store: str) -> str:
+    """Returns the type of a "keystore" or a "truststore": PEM for a PEM file for which only a location was given."""
+    kind = str(get(f"ssl.{store}.type") or "JKS").upper()
+    path = get(f"ssl.{store}.location")
+    if kind != "JKS" or path is None or get(f"ssl.{store}.password") is not None:
+        return kind
+    return "PEM" if _is_pem(_bytes(path, f"SSL {store}")) else kind
+
+
+def _is_pem(data: bytes) -> bool:
+    return _PEM.search(data) is not None
 
 
 def _check_keystore(kind: str, path: object, password: object, key: object, chain: object) -> None:
     """Raises what Kafka raises for settings that contradict each other."""
-    wrong = None
+    wrong, hint = None, None
     if key is not None and kind != "PEM":
+        hint = "set ssl.keystore.type=PEM"
         wrong = f"SSL private key can be specified only for PEM, but key store type is {kind}."
     elif key is not None and chain is None:
         wrong = "SSL private key is specified, but certificate chain is not specified."
@@ -148,29 +163,58 @@ def _check_keystore(kind: str, path: object, password: object, key: object, chai
         wrong = "SSL key store is not specified, but key store password is specified."
     elif kind != "PEM" and path is not None and password is None:
         wrong = "SSL key store is specified, but key store password is not specified."
+        hint = f"{path} is no PEM file, which would need no password"
     if wrong is not None:
-        raise InvalidConfigurationException(wrong)
+        raise InvalidConfigurationException(wrong, hint=hint)
 
 
-def _load_chain(context: ssl.SSLContext, pem: str, password: str | None, where: str) -> None:
+def _load_chain(context: ssl.SSLContext, pem: str, password: str | None, failure: str) -> None:
     # The ssl module reads a key only from a file: one of this user alone, which is gone at once.
     file, path = tempfile.mkstemp(prefix="kafkalog-", suffix=".pem")
     try:
-        with os.fdopen(file, "w") as out:
+        with os.fdopen(file, "w", encoding="utf-8") as out:
             out.write(pem)
-        context.load_cert_chain(path, password=password or "")
-    except (ssl.SSLError, ValueError) as error:
-        raise InvalidConfigurationException(f"Invalid PEM keystore configs in {where}: {error}") from error
+        _load_file(context, path, pem, password, failure)
     finally:
         OS_FILES.unlink_if_exists(path)
 
 
+def _load_file(context: ssl.SSLContext, path: str, pem: str, password: str | None, failure: str) -> None:
+    """Loads a file; `pem` is what it contains, and `failure` begins the error's text."""
+    try:
+        context.load_cert_chain(path, password=password or "")
+    except (ssl.SSLError, ValueError) as error:
+        why, hint = _fault_of(pem, password, error)
+        raise InvalidConfigurationException(f"{failure}: {why}", hint=hint) from None
+
+
+def _fault_of(pem: str, password: str | None, error: Exception) -> tuple[str, str | None]:
+    """Returns what is wrong with a key and its certificates, which OpenSSL calls "PEM lib", and what to do."""
+    both = "it needs the server's private key and its certificates, one after the other"
+    if "PRIVATE KEY-----" not in pem:
+        return "it has no private key (BEGIN PRIVATE KEY)", both
+    if "-----BEGIN CERTIFICATE-----" not in pem:
+        return "it has no certificate (BEGIN CERTIFICATE)", both
+    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+        return "its private key does not belong to its first certificate", "the server's own certificate comes first"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError):
+        return "a certificate in it cannot be read", None
+    if "BEGIN ENCRYPTED PRIVATE KEY" not in pem and "Proc-Type: 4,ENCRYPTED" not in pem:
+        return "its private key cannot be read", None
+    if password is None:
+        return "its private key is encrypted", "ssl.key.password opens it"
+    return "ssl.key.password does not open its private key", None
+
+
 def _load_truststore(context: ssl.SSLContext, get: Get) -> None:
-    kind = str(get("ssl.truststore.type") or "JKS").upper()
+    kind = _kind(get, "truststore")
     path, password = get("ssl.truststore.location"), get("ssl.truststore.password")
     pem = get("ssl.truststore.certificates")
-    wrong = None
+    wrong, hint = None, None
     if pem is not None and kind != "PEM":
+        hint = "set ssl.truststore.type=PEM"
         wrong = f"SSL trust store certs can be specified only for PEM, but trust store type is {kind}."
     elif pem is not None and path is not None:
         wrong = "Both SSL trust store location and separate trust certificates are specified."
@@ -179,48 +223,52 @@ def _load_truststore(context: ssl.SSLContext, get: Get) -> None:
     elif path is None and password is not None:
         wrong = "SSL trust store is not specified, but trust store password is specified."
     if wrong is not None:
-        raise InvalidConfigurationException(wrong)
+        raise InvalidConfigurationException(wrong, hint=hint)
     if pem is None and path is None:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
     if pem is None:
-        pem = _text(path) if kind == "PEM" else "".join(_read_pkcs12(path, password)[1])
+        what = "SSL truststore"
+        pem = _text(path, what) if kind == "PEM" else "".join(_read_pkcs12(path, password, what)[1])
     try:
         context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError) as error:
+        why = str(error) if "-----BEGIN CERTIFICATE-----" in pem else "it has no certificate (BEGIN CERTIFICATE)"
         raise InvalidConfigurationException(
-            f"Invalid truststore {path or 'ssl.truststore.certificates'}: {error}"
-        ) from error
+            f"Invalid truststore {path or 'ssl.truststore.certificates'}: {why}"
+        ) from None
 
 
-def _bytes(path: str) -> bytes:
+def _bytes(path: str, what: str) -> bytes:
     try:
         return OS_FILES.read_bytes(path)
     except OSError as error:
-        raise ConfigException(f"Failed to load SSL keystore {path}: {error.strerror or error}") from error
+        raise InvalidConfigurationException(f"Failed to load {what} {path}: {error.strerror or error}") from None
 
 
-def _text(path: str) -> str:
-    return _bytes(path).decode("utf-8", "replace")
+def _text(path: str, what: str) -> str:
+    return _bytes(path, what).decode("utf-8", "replace")
 
 
-def _read_pkcs12(path: str, password: str | None) -> tuple[str | None, list[str]]:
+def _read_pkcs12(path: str, password: str | None, what: str) -> tuple[str | None, list[str]]:
     """Returns the key and the certificates of a file as PEM."""
-    data = _bytes(path)
+    data = _bytes(path, what)
     if data.startswith(_JKS):
         raise ConfigException(
-            f"Failed to load SSL keystore {path}: the old JKS format is not supported",
+            f"Failed to load {what} {path}: the old JKS format is not supported",
             hint=_CONVERT.format(path=path) + "; then set the type to PKCS12",
         )
-    if data.lstrip().startswith(b"-----BEGIN"):
-        raise ConfigException(f"Failed to load SSL keystore {path}: it is PEM", hint="set the type to PEM")
+    if _is_pem(data):
+        raise ConfigException(
+            f"Failed to load {what} {path}: it is PEM", hint="set the type to PEM; the password is not for PEM"
+        )
     need_cryptography()
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
     try:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:
-        raise ConfigException(f"Failed to load SSL keystore {path} of type PKCS12: {error}") from error
+        raise ConfigException(f"Failed to load {what} {path} of type PKCS12: {error}") from error
     certificates = [each for each in (store.cert, *store.additional_certs) if each is not None]
     key = (
         None

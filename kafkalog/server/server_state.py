@@ -1,12 +1,12 @@
-"""A server keeps ACLs, SCRAM credentials, quotas of clients, and settings of brokers and groups next to the data.
+"""A server keeps ACLs, credentials, quotas of clients, and settings of brokers and groups in a file next to the data.
 
 Kafka keeps these in its metadata log, which a directory without a broker does not have.  Here they are one small file,
-`.kafkalog_security`, JSON that a person can read, in every live directory.  A broker skips plain files there.  Each
+`.kafkalog_server`, JSON that a person can read, in every live directory.  A broker skips plain files there.  Each
 change replaces the file in one step, with a revision that grows; at a start the highest revision counts, and is copied
 to the other directories.  A directory that comes from a broker has no such file yet: then the broker's metadata log is
 read once (`imported`).
 
-The file has what proves a password (not the password), so only its owner should be able to read the directory.
+The file has what proves a password (not the password), so only its owner can read it (0600), whatever the umask is.
 Thread-safe.  Source: AclControlManager, ScramControlManager, ClientQuotaControlManager (4.4.0).
 """
 
@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalog.engine.files import Files
-from kafkalog.engine.format.names import SECURITY_FILE
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format.names import SERVER_STATE_FILE
 from kafkalog.engine.format.small_files import read_small
-from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
+from kafkalog.errors import CorruptCheckpointException, KafkaStorageException, PolicyViolationException
 from kafkalog.server.resource_configs import INITIAL, ConfigsByResource, ConfigType
 from kafkalog.server.security.acls import AclOperation, AclPermissionType, PatternType, ResourceType, StandardAcl
 from kafkalog.server.security.quotas import QuotaEntity
@@ -31,13 +32,13 @@ from kafkalog.server.security.scram import ScramCredential, ScramMechanism
 
 VERSION = 0
 BYTES_MAX = 64 << 20
-_HINT = "restore the file from a backup, or delete it: users, ACLs and quotas must then be created again"
+_HINT = "restore the file from a backup, or delete it: users, ACLs, quotas and settings must then be created again"
 
 ScramCredentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
 ClientQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
-class SecurityState(NamedTuple):
+class ServerState(NamedTuple):
     """Everything that is kept.  Never changed, only replaced."""
 
     acls: frozenset[StandardAcl] = frozenset()
@@ -48,10 +49,10 @@ class SecurityState(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether nothing is kept."""
-        return self == SecurityState()
+        return self == ServerState()
 
 
-def to_json(state: SecurityState, revision: int) -> bytes:
+def to_json(state: ServerState, revision: int) -> bytes:
     """Returns the file's content."""
     acls = [
         {
@@ -104,7 +105,7 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     return QuotaEntity(**found)
 
 
-def from_json(data: bytes, path: str) -> tuple[SecurityState, int]:
+def from_json(data: bytes, path: str) -> tuple[ServerState, int]:
     """Returns the state and the revision of a file's content.  Raises CorruptCheckpointException."""
     try:
         found = json.loads(data)
@@ -122,10 +123,12 @@ def from_json(data: bytes, path: str) -> tuple[SecurityState, int]:
             (ConfigType[row["type"]], str(row["name"])): {str(key): str(value) for key, value in row["values"].items()}
             for row in found["configs"]
         }
-        return SecurityState(acls, scram, quotas, configs), int(found["revision"])
+        return ServerState(acls, scram, quotas, configs), int(found["revision"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
         raise CorruptCheckpointException(
-            f"found no table of ACLs, credentials and quotas: {type(error).__name__}: {error}", path=path, hint=_HINT
+            f"found no table of ACLs, credentials, quotas and settings: {type(error).__name__}: {error}",
+            path=path,
+            hint=_HINT,
         ) from error
 
 
@@ -152,10 +155,10 @@ def _text(data: bytes) -> str:
 
 def is_kept(log_dirs: Sequence[str], files: Files) -> bool:
     """Returns whether a directory has the file."""
-    return any(files.exists(os.path.join(log_dir, SECURITY_FILE)) for log_dir in log_dirs)
+    return any(files.exists(os.path.join(log_dir, SERVER_STATE_FILE)) for log_dir in log_dirs)
 
 
-class SecurityRecords:
+class StateFile:
     """The state, and its file in each directory.
 
     Args:
@@ -169,21 +172,21 @@ class SecurityRecords:
     """
 
     def __init__(
-        self, log_dirs: Sequence[str], files: Files, *, imported: Callable[[], SecurityState] = SecurityState
+        self, log_dirs: Sequence[str], files: Files, *, imported: Callable[[], ServerState] = ServerState
     ) -> None:
-        self._paths = [os.path.join(log_dir, SECURITY_FILE) for log_dir in log_dirs]
+        self._paths = [os.path.join(log_dir, SERVER_STATE_FILE) for log_dir in log_dirs]
         self._files = files
         self._lock = threading.Lock()
-        self._watchers: list[Callable[[SecurityState], None]] = []  # guarded by _lock
+        self._watchers: list[Callable[[ServerState], None]] = []  # guarded by _lock
         self._revision = 0
-        self.state = SecurityState()
+        self.state = ServerState()
         try:
             self._read(imported)
         except OSError as error:
-            raise KafkaStorageException.because_of(error, f"cannot read {SECURITY_FILE}") from error
+            raise KafkaStorageException.because_of(error, f"cannot read {SERVER_STATE_FILE}") from error
 
-    def _read(self, imported: Callable[[], SecurityState]) -> None:
-        found: list[tuple[int, bytes, SecurityState]] = []
+    def _read(self, imported: Callable[[], ServerState]) -> None:
+        found: list[tuple[int, bytes, ServerState]] = []
         damage: CorruptCheckpointException | None = None
         missing = False
         for path in self._paths:
@@ -191,6 +194,7 @@ class SecurityRecords:
                 data = read_small(path, self._files, bytes_max=BYTES_MAX, hint=_HINT)
                 state, revision = from_json(data, path)
                 found.append((revision, data, state))
+                self._make_private(path)  # an earlier version, or a copy, may have left it open to others
             except FileNotFoundError:
                 missing = True
             except CorruptCheckpointException as error:
@@ -200,19 +204,25 @@ class SecurityRecords:
                 raise damage
             self.state = imported()
             if not self.state.is_empty:
-                self._write(self.state)
+                self._write(to_json(self.state, self._revision + 1))
             return
         self._revision, newest, self.state = max(found, key=lambda each: each[0])
         if missing or damage is not None or any(data != newest for _, data, _ in found):
             self._write_all(newest)
 
-    def watch(self, watcher: Callable[[SecurityState], None]) -> None:
+    def _make_private(self, path: str) -> None:
+        try:
+            self._files.make_private(path)
+        except PermissionError:
+            Lines("kafkalog.server").warning("%s belongs to another user, so its mode cannot be changed to 0600", path)
+
+    def watch(self, watcher: Callable[[ServerState], None]) -> None:
         """Calls `watcher` with the state now, and after each change, before the change is answered."""
         with self._lock:
             self._watchers.append(watcher)
             watcher(self.state)
 
-    def change(self, change: Callable[[SecurityState], SecurityState]) -> None:
+    def change(self, change: Callable[[ServerState], ServerState]) -> None:
         """Replaces the state durably.
 
         Args:
@@ -220,22 +230,28 @@ class SecurityRecords:
 
         Raises:
             KafkaStorageException: The disk failed; the state is as before.
+            PolicyViolationException: The state would be too large to be read again.
         """
         with self._lock:
             state = change(self.state)
             if state == self.state:
                 return
+            data = to_json(state, self._revision + 1)
+            if len(data) > BYTES_MAX:
+                raise PolicyViolationException(
+                    f"users, ACLs, quotas and settings would take {len(data):,} bytes; {BYTES_MAX:,} can be kept"
+                )
             try:
-                self._write(state)
+                self._write(data)
             except OSError as error:
-                raise KafkaStorageException.because_of(error, f"cannot write {SECURITY_FILE}") from error
+                raise KafkaStorageException.because_of(error, f"cannot write {SERVER_STATE_FILE}") from error
             self.state = state
             for watcher in self._watchers:
                 watcher(state)
 
-    def _write(self, state: SecurityState) -> None:
+    def _write(self, data: bytes) -> None:
         self._revision += 1
-        self._write_all(to_json(state, self._revision))
+        self._write_all(data)
 
     def _write_all(self, data: bytes) -> None:
         """Writes every directory's file.  One that cannot be written fails the change only if none could."""
@@ -243,7 +259,7 @@ class SecurityRecords:
         written = 0
         for path in self._paths:
             try:
-                self._files.write_atomic(path, data)
+                self._files.write_atomic(path, data, private=True)
                 written += 1
             except OSError as error:
                 failed = error
