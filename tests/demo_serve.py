@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tests.broker.kraft import free_ports
-from tests.clients.servers import run_java
+from tests.clients.java_programs import run_java
 from tests.demo import check, command_line, say
 
 LINES = [f"order {number}" for number in range(1, 11)]

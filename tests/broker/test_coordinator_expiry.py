@@ -19,11 +19,12 @@ from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.engine.format.records import records
 from kafkalog.engine.format.transaction_records import decode_transaction
-from tests.broker import clients, kraft, wire
+from tests.broker import clients, kraft
 from tests.broker.test_group_offsets import TOPIC, Story, consumer
 from tests.conftest import need_broker
 from tests.sampling import LONG
 from tests.unit.coordinator_kit import Disk, MemoryLog, Store, producer_id_for
+from tests.wire.client import ERRORS, Client
 
 pytestmark = pytest.mark.broker
 
@@ -70,7 +71,7 @@ def test_what_is_forgotten(tmp_path: Path) -> None:
         producer = clients.ConfluentProducer(node.bootstrap)
         for partition in range(2):
             producer.send(TOPIC, partition, clients.rows(partition, 20))
-        with wire.Connection(node.bootstrap) as wired:
+        with Client(node.bootstrap) as wired:
             for kind, key in ((0, "group"), (1, "one")):
                 wired.ask("FindCoordinator", 4, {"keyType": kind, "coordinatorKeys": [key]})
             story = Story(node.bootstrap, wired, "A" * 22)
@@ -79,7 +80,7 @@ def test_what_is_forgotten(tmp_path: Path) -> None:
                 consumer(node.bootstrap, group, protocol).close()
             story.begin("unused", "simple")
             story.end("unused", story.begin("unused", "simple"), commit=False)
-            wait_for("the id", lambda: described(wired, "unused") == wire.ERRORS["TransactionalIdNotFoundException"])
+            wait_for("the id", lambda: described(wired, "unused") == ERRORS["TransactionalIdNotFoundException"])
             if LONG:
                 wait_for("the offsets", lambda: not all_of(node.log_dir).list_groups())
         assert node.stop() == 143
@@ -88,7 +89,7 @@ def test_what_is_forgotten(tmp_path: Path) -> None:
         check_offsets(node.log_dir)
 
 
-def described(wired: wire.Connection, name: str) -> int:
+def described(wired: Client, name: str) -> int:
     [found] = wired.ask("DescribeTransactions", 0, {"transactionalIds": [name]})["transactionStates"]
     return int(found["errorCode"])
 

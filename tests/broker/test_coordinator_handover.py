@@ -19,14 +19,16 @@ from kafkalog.engine.coordinator.state_log import TransactionMarker, records_bat
 from kafkalog.engine.coordinator.transaction_metadata import EPOCH_EXHAUSTED, Known, ProducerIdAndEpoch
 from kafkalog.engine.format.batch import NO_PRODUCER
 from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState, encode_transaction
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkaStorageException, ProducerFencedException
-from tests.broker import clients, kraft, wire
+from tests.broker import clients, kraft
 from tests.conftest import need_broker
 from tests.unit.coordinator_kit import Disk, Store, producer_id_for
 from tests.unit.coordinator_logs import LogStore
+from tests.wire.client import Client
 
 pytestmark = pytest.mark.broker
 
@@ -133,17 +135,17 @@ def our_part(root: Path) -> dict[str, ProducerIdAndEpoch]:
         return {"done": done, "left open": left, "tired": tired}
 
 
-def ask(wired: wire.Connection, name: str, version: int, **values: object) -> wire.Values:
+def ask(wired: Client, name: str, version: int, **values: object) -> Values:
     until = time.monotonic() + 60
     while True:
-        answer = wired.ask(name, version, dict(values))
+        answer = wired.ask(name, version, values)
         if answer["errorCode"] not in (14, 15, 16, 51):
             return answer
         assert time.monotonic() < until, answer
         time.sleep(0.02)
 
 
-def state_of(wired: wire.Connection, name: str) -> str:
+def state_of(wired: Client, name: str) -> str:
     until = time.monotonic() + 60
     while True:
         [found] = wired.ask("DescribeTransactions", 0, {"transactionalIds": [name]})["transactionStates"]
@@ -153,7 +155,7 @@ def state_of(wired: wire.Connection, name: str) -> str:
         time.sleep(0.02)
 
 
-def init(wired: wire.Connection, name: str) -> ProducerIdAndEpoch:
+def init(wired: Client, name: str) -> ProducerIdAndEpoch:
     answer = ask(
         wired, "InitProducerId", 5, transactionalId=name, transactionTimeoutMs=60_000, producerId=-1, producerEpoch=-1
     )
@@ -181,7 +183,7 @@ def test_each_goes_on_where_the_other_was(tmp_path: Path) -> None:
     with kraft.broker(tmp_path) as node:
         node.start()
         clients.create_topics(node.bootstrap, {each.topic: (2, {}) for each in (A, B)})
-        with wire.Connection(node.bootstrap) as wired:
+        with Client(node.bootstrap) as wired:
             for kind, key in ((0, "group"), (1, "one")):
                 wired.ask("FindCoordinator", 4, {"keyType": kind, "coordinatorKeys": [key]})
             init(wired, "broker's")  # makes __transaction_state
@@ -189,13 +191,13 @@ def test_each_goes_on_where_the_other_was(tmp_path: Path) -> None:
         assert node.stop() == 143
         held = our_part(node.log_dir)
         node.start()
-        with wire.Connection(node.bootstrap) as wired:
+        with Client(node.bootstrap) as wired:
             the_brokers_part(node, wired, held)
         assert node.stop() == 143
         our_second_part(node.log_dir, held)
 
 
-def the_brokers_part(node: kraft.Broker, wired: wire.Connection, held: dict[str, ProducerIdAndEpoch]) -> None:
+def the_brokers_part(node: kraft.Broker, wired: Client, held: dict[str, ProducerIdAndEpoch]) -> None:
     names = ("done", "aborted", "decided", "left open", "tired")
     assert [state_of(wired, each) for each in names] == [
         "CompleteCommit", "CompleteAbort", "CompleteCommit", "Ongoing", "Empty",
@@ -233,7 +235,7 @@ def the_brokers_part(node: kraft.Broker, wired: wire.Connection, held: dict[str,
     assert state_of(wired, "done") == "Ongoing"
 
 
-def take_over_worn(wired: wire.Connection) -> None:
+def take_over_worn(wired: Client) -> None:
     for name, (_, epoch, says) in WORN.items():
         expected = ProducerIdAndEpoch(producer_id_for(name, -1), epoch) if says else None
         said = expected or ProducerIdAndEpoch(-1, -1)

@@ -20,14 +20,16 @@ from kafkalog._native.codec.batches import header_at
 from kafkalog.engine.coordinator.state_log import records_batch
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
 from kafkalog.engine.format.batch import NO_PRODUCER, MemoryRecords
+from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
 from kafkalog.engine.format.records import records
 from kafkalog.engine.format.transaction_records import decode_transaction, encode_transaction
 from kafkalog.errors import KafkalogError
-from tests.broker import clients, kraft, wire
+from tests.broker import clients, kraft
 from tests.conftest import need_broker
 from tests.sampling import LONG, SEED
 from tests.unit.coordinator_kit import Disk, Store
+from tests.wire.client import ERRORS, Client
 
 pytestmark = pytest.mark.broker
 
@@ -46,7 +48,7 @@ OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
 class Beside:
     """A broker, asked on the wire, and kafkalog's coordinators, asked the same."""
 
-    def __init__(self, node: kraft.Broker, wired: wire.Connection, version: int) -> None:
+    def __init__(self, node: kraft.Broker, wired: Client, version: int) -> None:
         self.wire = wired
         self.version = TransactionVersion(version)
         self.disk = Disk()
@@ -58,19 +60,19 @@ class Beside:
 
     # --- the broker ------------------------------------------------------------------------------
 
-    def ask(self, name: str, version: int, **values: Any) -> wire.Values:
+    def ask(self, name: str, version: int, **values: Any) -> Values:
         """Asked until the broker has ended what it is just ending, or has loaded."""
         until = time.monotonic() + WAIT_SECONDS_MAX
         while True:
             answer = self.wire.ask(name, version, values)
-            busy = (wire.ERRORS[each] for each in ("ConcurrentTransactionsException", "NotCoordinatorException",
+            busy = (ERRORS[each] for each in ("ConcurrentTransactionsException", "NotCoordinatorException",
                                                    "CoordinatorNotAvailableException"))  # fmt: skip
             if error_of(answer) not in {*busy, 14}:
                 return answer
             assert time.monotonic() < until, answer
             time.sleep(0.005)
 
-    def described(self, transactional_id: str) -> wire.Values:
+    def described(self, transactional_id: str) -> Values:
         """How the broker describes an id, once nothing of it is ending."""
         until = time.monotonic() + WAIT_SECONDS_MAX
         while True:
@@ -147,7 +149,7 @@ class Beside:
         self.check_described(name)
 
     def compared(self, code: int, ours: Any) -> Any:
-        names = {number: name for name, number in wire.ERRORS.items()}
+        names = {number: name for name, number in ERRORS.items()}
         theirs = names.get(code, str(code)) if code else ""
         self.answers.append(theirs)
         self.store.clock.advance(3)
@@ -185,7 +187,7 @@ class Beside:
         self.init(name, 60_000, None)
 
 
-def error_of(answer: wire.Values) -> int:
+def error_of(answer: Values) -> int:
     """The first error of an answer, at any level."""
     if answer.get("errorCode"):
         return int(answer["errorCode"])
@@ -245,7 +247,7 @@ def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with kraft.broker(place, features=features, settings=OFTEN) as node:
         node.start()
         clients.create_topics(node.bootstrap, {name: (PARTITION_COUNT, {}) for name in TOPICS})
-        with wire.Connection(node.bootstrap) as wired:
+        with Client(node.bootstrap) as wired:
             for kind, key in ((0, "group"), (1, "one")):
                 wired.ask("FindCoordinator", 4, {"keyType": kind, "coordinatorKeys": [key]})
             two = Beside(node, wired, request.param)

@@ -28,6 +28,7 @@ from kafkalog.engine.files import LogDirFailureChannel, ManualClock, ManualSched
 from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.engine.format.coordinator_records import group_record_set
 from kafkalog.engine.format.group_records import CommittedOffset, GroupMetadata, decode_group_record
+from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import read_partition_metadata
 from kafkalog.engine.format.records import records
@@ -35,11 +36,12 @@ from kafkalog.engine.log.context import PartitionContext, ProducerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import UnknownMemberIdException
-from tests.broker import clients, kraft, wire
+from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
 from tests.conformance.test_dump_log import tool as tool
 from tests.conftest import need_broker
 from tests.unit.coordinator_kit import ABORT, COMMIT, Disk
+from tests.wire.client import ERRORS, Client
 
 pytestmark = pytest.mark.broker
 
@@ -63,7 +65,7 @@ class Told(NamedTuple):
     refused: dict[str, list[int]]
 
 
-def commit_rows(offsets: dict[int, int], metadata: str = "") -> list[wire.Values]:
+def commit_rows(offsets: dict[int, int], metadata: str = "") -> list[Values]:
     partitions = [
         {"partitionIndex": number, "committedOffset": at, "committedLeaderEpoch": 0, "committedMetadata": metadata}
         for number, at in offsets.items()
@@ -81,14 +83,14 @@ def values(offsets: dict[int, int], topic_id: str, metadata: str = "") -> dict[T
 class Story:
     """Commits on the wire, and the same by kafkalog."""
 
-    def __init__(self, bootstrap: str, wired: wire.Connection, topic_id: str) -> None:
+    def __init__(self, bootstrap: str, wired: Client, topic_id: str) -> None:
         self.bootstrap = bootstrap
         self.wire = wired
         self.topic_id = topic_id
         self.disk = Disk()
         self.ours = GroupOffsets(self.disk.log(OFFSETS), ManualClock(1))
 
-    def ask(self, name: str, version: int, **fields: Any) -> wire.Values:
+    def ask(self, name: str, version: int, **fields: Any) -> Values:
         until = time.monotonic() + 60
         while True:
             answer = self.wire.ask(name, version, fields)
@@ -199,7 +201,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
         for partition in range(2):
             producer.send(TOPIC, partition, clients.rows(partition, ROWS))
         topic_id = read_partition_metadata(str(node.log_dir / f"{TOPIC}-0" / "partition.metadata")).topic_id
-        with wire.Connection(node.bootstrap) as wired:
+        with Client(node.bootstrap) as wired:
             for kind, key in ((0, "group"), (1, "one")):
                 wired.ask("FindCoordinator", 4, {"keyType": kind, "coordinatorKeys": [key]})
             first = Story(node.bootstrap, wired, topic_id)
@@ -235,7 +237,7 @@ def look_on(logs: Path, story: Story, shown: dict[tuple[str, str, str], str]) ->
                 found = offsets.fetch(group, TopicPartition(topic, int(number)))
                 assert found is not None
                 assert str(found.offset) == at
-        with wire.Connection(story.bootstrap) as wired:
+        with Client(story.bootstrap) as wired:
             story.wire = wired
             story.commit("came later", {0: 77})
         until = time.monotonic() + 60
@@ -248,7 +250,7 @@ def look_on(logs: Path, story: Story, shown: dict[tuple[str, str, str], str]) ->
 def who_may_commit(bootstrap: str) -> dict[str, list[int]]:
     """A broker's answers to commits from a client that is not a member of the group: without and with a transaction."""
     found = {}
-    with wire.Connection(bootstrap) as wired:
+    with Client(bootstrap) as wired:
         story = Story(bootstrap, wired, "A" * 22)
         for group in ("classic-stays", "consumer-stays"):
             said = {"groupId": group, "memberId": "", "groupInstanceId": None, "topics": commit_rows({0: 1})}
@@ -340,7 +342,7 @@ def test_groups_are_as_the_tool_shows_them(story: Told, opened: dict[str, Unifie
 def test_who_may_commit(story: Told, opened: dict[str, UnifiedLog]) -> None:
     offsets = GroupOffsets(UnifiedStateLog(opened[OFFSETS], syncs=False), ManualClock(1))
     for group, (plain, within) in story.refused.items():
-        assert (plain, within) == (wire.ERRORS["UnknownMemberIdException"], 0)
+        assert (plain, within) == (ERRORS["UnknownMemberIdException"], 0)
         with pytest.raises(UnknownMemberIdException):
             offsets.commit(group, values({0: 1}, "A" * 22))
         offsets.commit(group, values({0: 1}, "A" * 22), ProducerIdAndEpoch(1 << 62, 0))

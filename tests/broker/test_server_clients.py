@@ -94,7 +94,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made = Site(tmp_path_factory.mktemp("site"))
-    with kafkalog.open(made.folder / "data") as store, store.serve(**made.settings()) as server:
+    with kafkalog.open(made.folder / "data") as store, store.serve(allow_anonymous=True, **made.settings()) as server:
         store.create_topic("orders", partitions=1)
         store.create_topic("secrets", partitions=1)
         made.addresses = {
@@ -232,7 +232,7 @@ def test_a_user_that_a_client_creates(site: Site) -> None:
     for mechanism in MECHANISMS[1:]:
         assert topics_of(site.client("SASL_SSL", mechanism, "carol:pass")) == set()
     assert "_AUTHENTICATION" in refusal(site.client("SASL_SSL", "PLAIN", "carol:pass"))
-    kept = json.loads((site.folder / "data" / ".kafkalog_security").read_bytes())
+    kept = json.loads((site.folder / "data" / ".kafkalog_server").read_bytes())
     assert {row["name"] for row in kept["scramCredentials"]} == {"carol"}
 
 

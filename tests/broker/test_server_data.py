@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from kafkalog.engine.format.requests import ApiKeys, api
 from tests.broker import kraft
 from tests.conftest import need_broker
 from tests.sampling import LONG, SEED
+from tests.wire.client import Client
 
 pytestmark = pytest.mark.broker
 
@@ -40,36 +40,15 @@ SEEDS, STEPS = (40, 40) if LONG else (4, 25)
 CHOSEN = {"topicId": "topic", "producerId": "producer", "sessionId": "session"}
 
 
-class Peer:
+class Peer(Client):
     """One server, and the connection to it."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.split(":")
-        self.sock = socket.create_connection((host, int(port)), timeout=20)
-        self.numbers = itertools.count(1)
+        super().__init__(bootstrap)
         self.topics: dict[str, str] = {}
 
-    def ask(self, key: int, version: int, **body: Any) -> Any:
-        known = api(key)
-        number = next(self.numbers)
-        header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + number.to_bytes(4, "big") + b"\0\4test"
-        header += b"\0" if version >= known.flexible_from else b""
-        frame = header + known.request.encode(body, version)
-        self.sock.sendall(len(frame).to_bytes(4, "big") + frame)
-        if key == PRODUCE and body["acks"] == 0:
-            return None
-        data = self._read(int.from_bytes(self._read(4), "big"))
-        assert int.from_bytes(data[:4], "big") == number
-        at = 4 + known.response_header_version(version)
-        return plain(known.response.decode(data, version, at=at)[0])
-
-    def _read(self, count: int) -> bytes:
-        found = b""
-        while len(found) < count:
-            part = self.sock.recv(count - len(found))
-            assert part, "the connection was closed"
-            found += part
-        return found
+    def ask(self, api: int | str, version: int, values: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        return plain(super().ask(api, version, values, **more))
 
     def create(self, name: str, partitions: int = 2, **config: str) -> None:
         configs = [{"name": key.replace("_", "."), "value": value} for key, value in config.items()]
@@ -166,7 +145,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Peer]]:
                 peer.wait(partial(peer.ask, INIT, 5, transactionalId="first", transactionTimeoutMs=1000))
             yield peers
             for each in peers:
-                each.sock.close()
+                each.close()
 
 
 class Same:

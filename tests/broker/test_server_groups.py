@@ -6,8 +6,6 @@ it may commit. Member ids are compared by their order, and times are not.
 
 from __future__ import annotations
 
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,59 +23,18 @@ from kafkalog.engine.format.group_records import Subscription, encode_subscripti
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.records import records
-from kafkalog.engine.format.requests import Api, apis, default_values
 from tests.broker import clients, kraft
 from tests.conftest import need_broker
+from tests.wire.client import Client
 
 pytestmark = pytest.mark.broker
 
-APIS: dict[str, Api] = {each.name: each for each in apis().values()}
 # Groups come partition by partition, so both need as many.
 PARTITIONS = {"offsets.topic.num.partitions": "50"}
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
 TOPIC, GROUP = "orders", "billing"
 TOLD = encode_subscription(Subscription([TOPIC]), version=1)
 SESSION_MS, REBALANCE_MS = 30_000, 20_000
-
-
-class Client:
-    """A connection whose answers may be taken later."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
-        self._sent: list[tuple[Api, int]] = []
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def send(self, name: str, version: int, **body: Any) -> None:
-        known = APIS[name]
-        is_flexible = known.flexible_from is not None and version >= known.flexible_from
-        head = struct.pack(">hhih", known.key, version, len(self._sent), 4) + b"wire" + (b"\0" if is_flexible else b"")
-        frame = head + known.request.encode(default_values(known.request) | body, version)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        self._sent.append((known, version))
-
-    def take(self) -> Values:
-        size = struct.unpack(">i", self._bytes(4))[0]
-        answer = self._bytes(size)
-        known, version = self._sent[struct.unpack_from(">i", answer)[0]]
-        is_flexible = known.flexible_from is not None and version >= known.flexible_from
-        values: Values = known.response.decode(answer, version, at=5 if is_flexible else 4)[0]
-        return values
-
-    def ask(self, name: str, version: int, **body: Any) -> Values:
-        self.send(name, version, **body)
-        return self.take()
-
-    def _bytes(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            more = self._socket.recv(size - len(found))
-            assert more, "the server hung up"
-            found += more
-        return bytes(found)
 
 
 def join_fields(member_id: str = "", instance: str | None = None) -> dict[str, Any]:
@@ -193,10 +150,10 @@ def play(bootstrap: str) -> list[tuple[str, Values]]:
     say("a must rejoin", one.ask("Heartbeat", 4, **beat(1, a)))
     say("a may commit", one.ask("OffsetCommit", 9, **commit_fields(1, a, 7)))
     joined = say("a rejoins", one.ask("JoinGroup", 9, **join_fields(a)))
-    b = say("b joins", two.take())
+    b = say("b joins", two.answer("JoinGroup", 9))
     two.send("SyncGroup", 5, **sync_fields(b, "two"))
     say("a syncs again", one.ask("SyncGroup", 5, **sync_fields(joined)))
-    say("b syncs", two.take())
+    say("b syncs", two.answer("SyncGroup", 5))
     say("described", one.ask("DescribeGroups", 6, groups=[GROUP, "nobody"], includeAuthorizedOperations=True))
     say("listed", one.ask("ListGroups", 5, statesFilter=["stable"], typesFilter=["Classic"]))
     say("not deleted", one.ask("DeleteGroups", 2, groupsNames=[GROUP, "nobody"]))

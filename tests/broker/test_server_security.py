@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import kafkalog
 from kafkalog.engine.format.requests import ApiKeys, api
 from tests.broker import kraft
 from tests.conftest import leave_out
+from tests.wire.client import Client, decoded, frame
 
 pytestmark = pytest.mark.broker
 CLOSED = "closed"
@@ -99,31 +99,21 @@ class Talk:
     """A connection, and what was answered so far."""
 
     def __init__(self, port: int, client_id: str = "c") -> None:
-        self._client_id = client_id.encode()
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._client_id = client_id
+        self._client = Client(("127.0.0.1", port), timeout_s=20)
         self.answers: list[Any] = []
 
-    def frame(self, data: bytes) -> bytes | None:
-        """Sends a frame and returns the answer's; None if the connection ends."""
+    def exchange(self, data: bytes) -> bytes | None:
+        """Sends a frame, with its size, and returns the answer's; None if the connection ends."""
         try:
-            self._socket.sendall(struct.pack(">i", len(data)) + data)
-            head = self._read(4)
-            return None if head is None else self._read(struct.unpack(">i", head)[0])
+            self._client.sock.sendall(data)
+            return self._client.next_frame()
         except ConnectionError:
             return None
 
-    def _read(self, count: int) -> bytes | None:
-        data = b""
-        while len(data) < count:
-            more = self._socket.recv(count - len(data))
-            if not more:
-                return None
-            data += more
-        return data
-
     def raw(self, data: bytes) -> bytes | None:
         """Sends a frame whose answer is no response."""
-        answer = self.frame(data)
+        answer = self.exchange(struct.pack(">i", len(data)) + data)
         self.answers.append(CLOSED if answer is None else answer)
         return answer
 
@@ -131,16 +121,14 @@ class Talk:
         """Sends a request."""
         known = api(key)
         encodes = min(version, known.highest)
-        head = struct.pack(">hhih", key, version, 7, len(self._client_id)) + self._client_id
-        if known.request_header_version(encodes) == 2:
-            head += b"\0"
-        answer = self.frame(head + known.request.encode(body or {}, encodes))
+        answer = self.exchange(
+            frame(key, version, body=known.request.encode(body or {}, encodes), client_id=self._client_id)
+        )
         if answer is None:
             self.answers.append(CLOSED)
             return CLOSED
         reads = 0 if version > known.highest else version
-        at = 4 + (known.response_header_version(reads) == 1)
-        values = plain(known.response.decode(answer, reads, at=at)[0])
+        values = plain(decoded(key, reads, answer)[1])
         values.pop("apiKeys", None)
         for name in [each for each in values if "eature" in each]:
             values.pop(name)
@@ -159,7 +147,7 @@ class Talk:
         self.ask(ApiKeys.API_VERSIONS, 2)
 
     def close(self) -> None:
-        self._socket.close()
+        self._client.close()
 
 
 def plain(value: Any) -> Any:

@@ -6,9 +6,6 @@ modes, renewals. Ids of topics, and the order of partitions in an answer, are ma
 
 from __future__ import annotations
 
-import itertools
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +15,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import kafkalog
-from kafkalog.engine.format.requests import ApiKeys, api, default_values
+from kafkalog.engine.format.messages import Values
+from kafkalog.engine.format.requests import ApiKeys
 from tests.broker import clients, kraft
 from tests.broker.test_share_clients import COUNT, TOPIC, broker_with_topic
 from tests.conftest import need_broker
+from tests.wire.client import Client
 
 pytestmark = pytest.mark.broker
 
@@ -30,36 +29,6 @@ SECONDS_MAX = 30
 SETTLED_S = 0.5  # a broker answers the end of a session before it has released the records
 NOT_YET = (14, 15, 16)  # the coordinator is not there yet
 UNKNOWN_ID = "B" * 21 + "A"
-Values = dict[str, Any]
-
-
-class Client:
-    """One connection of one client."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.partition(":")
-        self.socket = socket.create_connection((host, int(port)), 30)
-        self._numbers = itertools.count(1)
-
-    def ask(self, key: int, version: int, values: Values) -> Values:
-        number, client = next(self._numbers), b"test"
-        head = struct.pack(">hhih", key, version, number, len(client)) + client + b"\0"
-        body = api(key).request.encode(default_values(api(key).request) | values, version)
-        self.socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-        (size,) = struct.unpack(">i", self._read(4))
-        data = self._read(size)
-        assert struct.unpack(">i", data[:4]) == (number,)
-        found, end = api(key).response.decode(data, version, at=5)
-        assert end == len(data)
-        return found  # type: ignore[no-any-return]
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            assert more, "the server closed the connection"
-            data += more
-        return data
 
 
 class Played:
@@ -74,7 +43,7 @@ class Played:
 
     def close(self) -> None:
         for client in self.clients.values():
-            client.socket.close()
+            client.close()
 
     def client(self, member: str) -> Client:
         if member not in self.clients:
@@ -249,7 +218,7 @@ def _topic_id(broker: kraft.Broker) -> str:
     client = Client(broker.bootstrap)
     values = {"topics": [{"name": TOPIC}], "responsePartitionLimit": 10}
     answer = client.ask(ApiKeys.DESCRIBE_TOPIC_PARTITIONS, 0, values)
-    client.socket.close()
+    client.close()
     return answer["topics"][0]["topicId"]  # type: ignore[no-any-return]
 
 

@@ -27,7 +27,7 @@ from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaStorageException
-from tests.broker import clients, kraft, wire
+from tests.broker import clients, kraft
 from tests.broker.clients import Row
 from tests.broker.store_play import (
     CODECS,
@@ -56,6 +56,7 @@ from tests.conformance import kafka_jars
 from tests.conformance.test_dump_log import tool as tool
 from tests.conftest import need_broker
 from tests.unit.store_kit import home_of
+from tests.wire.client import Client
 
 __all__ = ["tool"]
 
@@ -215,7 +216,7 @@ def like(line: str) -> str:
 def states(bootstrap: str, names: list[str], over: Any = lambda found: True) -> dict[str, str]:
     """The states of transactional ids, read when none is being ended and all are as wanted."""
     until = time.monotonic() + 60
-    with wire.Connection(bootstrap) as wired:
+    with Client(bootstrap) as wired:
         while True:
             wired.ask("FindCoordinator", 4, {"keyType": 1, "coordinatorKeys": names})
             rows = wired.ask("DescribeTransactions", 0, {"transactionalIds": names})["transactionStates"]
@@ -229,7 +230,7 @@ def states(bootstrap: str, names: list[str], over: Any = lambda found: True) -> 
 def make_topics(node: kraft.Broker, topics: dict[str, int]) -> None:
     """Kafka's internal topics are created when a client searches for a coordinator."""
     clients.create_topics(node.bootstrap, {name: (count, {}) for name, count in topics.items()})
-    with wire.Connection(node.bootstrap) as wired:
+    with Client(node.bootstrap) as wired:
         for kind in (0, 1):
             until = time.monotonic() + 60
             while wired.ask("FindCoordinator", 4, {"keyType": kind, "coordinatorKeys": ["a"]})["coordinators"][0][

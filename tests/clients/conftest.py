@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.servers import Servers, both
+from tests.broker.servers import Servers, both
 from tests.conformance.kafka_jars import KafkaMissingError
 from tests.conftest import leave_out
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.servers import FLAGS, Servers, connect, run_java, story
+from tests.broker.servers import Servers
+from tests.clients.java_programs import FLAGS, connect, run_java, story
 
 pytestmark = pytest.mark.broker
 TOOLS = "org.apache.kafka.tools."

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.servers import Servers
+from tests.broker.servers import Servers
 
 pytestmark = [
     pytest.mark.broker,
@@ -197,6 +197,30 @@ def test_kafka_python(servers: Servers) -> None:
         return [*lines, *map(str, sorted(rows)), str(ends)]
 
     assert len(servers.same(program)) > 200
+
+
+def test_kafka_python_members_divide_a_topic(servers: Servers) -> None:
+    """One thread polls both in turn.  With polls of 0.1 s the client itself may stop its heartbeats, on each server."""
+
+    def program(bootstrap: str) -> Sequence[str]:
+        from kafka import KafkaConsumer
+        from kafka.admin import KafkaAdminClient, NewTopic
+
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        admin.create_topics([NewTopic("kpyg", 4, 1)])
+        admin.close()
+        members = [KafkaConsumer("kpyg", bootstrap_servers=bootstrap, group_id="kpyg") for _ in range(2)]
+        until = time.monotonic() + SECONDS_MAX
+        sizes: list[int] = []
+        while sizes != [2, 2] and time.monotonic() < until:
+            for each in members:
+                each.poll(timeout_ms=500)
+            sizes = [len(each.assignment()) for each in members]
+        for each in members:
+            each.close()
+        return [str(sizes)]
+
+    assert servers.same(program) == ["[2, 2]"]
 
 
 # --- aiokafka --------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.errors import IllegalStateException
 from kafkalog.server import Server
 from tests.sampling import LONG
-from tests.unit.server_kit import SOFTWARE, Client, frame
+from tests.unit.server_kit import SOFTWARE
+from tests.wire.client import Client, frame
 
 LIMIT_S = 100.0  # for all of one run
 VERSIONS, METADATA = ApiKeys.API_VERSIONS, ApiKeys.METADATA
@@ -69,6 +70,32 @@ def test_a_second_signal_ends_it_at_once(base: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGCONT)
         assert process.wait(30) in (0, 130, -signal.SIGINT, -signal.SIGTERM)
+
+
+SIGNALLED = """
+import os, random, signal, threading, time
+from queue import SimpleQueue
+from kafkalog.cli.serve import _StopSignals
+
+waits = SimpleQueue()
+
+def signals():
+    while True:
+        until = time.perf_counter() + waits.get()
+        while time.perf_counter() < until:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=signals, daemon=True).start()
+for _ in range(2000):
+    with _StopSignals() as stopped:
+        waits.put(random.random() * 2e-4)
+        stopped.wait()
+"""
+
+
+def test_a_signal_at_any_moment_ends_the_wait() -> None:
+    subprocess.run([sys.executable, "-c", SIGNALLED], check=True, timeout=LIMIT_S)
 
 
 def test_a_port_in_use_and_a_locked_directory(base: Path) -> None:
@@ -137,7 +164,7 @@ def test_closes_among_clients(base: Path) -> None:
         chance = random.Random(seed)
         while not stop.is_set():
             try:
-                with Client(where[-1].addresses[0], 10) as one:
+                with Client(where[-1].addresses[0], timeout_s=10) as one:
                     for _ in range(chance.randrange(1, 20)):
                         kind = chance.randrange(6)
                         if kind == 0:
@@ -190,7 +217,7 @@ def return_reset(sock: socket.socket) -> None:
 
 def test_many_connections_at_once(base: Path) -> None:
     with kafkalog.open(base) as store, store.serve("127.0.0.1:0") as server:
-        clients = [Client(server.addresses[0], 30) for _ in range(400)]
+        clients = [Client(server.addresses[0], timeout_s=30) for _ in range(400)]
         for each in clients:
             each.sock.sendall(frame(VERSIONS, 0))
         assert [each.answer(VERSIONS, 0)["errorCode"] for each in clients] == [0] * len(clients)

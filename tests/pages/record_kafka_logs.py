@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
-import struct
 import tempfile
 import time
 from collections.abc import Mapping
@@ -25,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog.engine.format.builder import SimpleRecord, build_batch
-from tests.broker import clients, kraft, wire
+from tests.broker import clients, kraft
+from tests.wire.client import Client
 
 TARGET = Path(__file__).parent / "kafka-logs"
 MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
@@ -96,7 +95,7 @@ def write_payments(bootstrap: str) -> None:
     refunds = producer(bootstrap, **{"transactional.id": "refunds"})
     refunds.init_transactions(SECONDS_MAX)
     pay(refunds, 7, 200, commit=False)
-    with wire.Connection(bootstrap) as wired:
+    with Client(bootstrap) as wired:
         [state] = wired.ask("DescribeTransactions", 0, {"transactionalIds": ["refunds"]})["transactionStates"]
     value = {"order": 7, "customer": "c-3", "step": "refunded", "amount": -7.25}
     late = SimpleRecord(MARCH + 200 * HOUR, b"c-3", json.dumps(value).encode())
@@ -114,20 +113,12 @@ def build_late(state: Mapping[str, Any], record: SimpleRecord) -> bytes:
 
 def send_late(bootstrap: str, batch: bytes) -> None:
     """A produce request of version 9, the last one that does not add partitions to a transaction automatically."""
-    host, port = bootstrap.split(":")
-    topic, name = b"payments", b"refunds"
-    body = struct.pack(">hhih", 0, 9, 1, len(name)) + name + b"\0"
-    body += bytes([len(name) + 1]) + name + struct.pack(">hi", -1, 30_000)
-    body += bytes([2, len(topic) + 1]) + topic + b"\x02" + struct.pack(">i", 0)
-    size = len(batch) + 1
-    assert 128 <= size < 128 * 128, "an unsigned varint of two bytes"
-    body += bytes([size & 127 | 128, size >> 7]) + batch + b"\0\0\0"
-    with socket.create_connection((host, int(port)), SECONDS_MAX) as connection:
-        connection.sendall(struct.pack(">i", len(body)) + body)
-        answer = connection.recv(4096)
-    # Size, correlation id, no tags; topics, its name, partitions, index: then the error code.
-    (error,) = struct.unpack_from(">h", answer, 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4)
-    assert error == wire.NONE, error
+    topic = {"name": "payments", "partitionData": [{"index": 0, "records": batch}]}
+    values = {"transactionalId": "refunds", "acks": -1, "timeoutMs": 30_000, "topicData": [topic]}
+    with Client(bootstrap) as client:
+        answer = client.ask("Produce", 9, values)
+    error = answer["responses"][0]["partitionResponses"][0]["errorCode"]
+    assert error == 0, error
 
 
 def commit_billing(bootstrap: str) -> None:

@@ -17,6 +17,7 @@ from kafkalog.engine.coordinator.state_log import StateBatch, StateLog, Transact
 from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
 from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format import codecs
 from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.errors import InvalidProducerEpochException
@@ -35,6 +36,7 @@ class MemoryLog:
     flushed: int = 0
     epoch: int = 0
     batch_bytes_max: int = 1_048_588
+    codec: int = codecs.NONE
 
     @property
     def place(self) -> str:

@@ -39,6 +39,7 @@ class Node:
         self.broker = Broker(home, ServerSettings.from_props(settings))
         self.data = self.broker.state[KEY] = DataPlane(self.broker, wakes=False)
         self.connection = ConnectionInfo()
+        self.is_in_pool = False  # how requests are handled
 
     def topic(self, name: str = "orders", partitions: int = 1, **config: str) -> str:
         """Makes a topic and returns its id."""
@@ -52,8 +53,10 @@ class Node:
         """Returns the result of the handler: values, a Pending, or None."""
         known = api(key)
         version = known.highest if version is None else version
-        values, _ = known.request.decode(known.request.encode(body, version), version)
+        values, size = known.request.decode(known.request.encode(body, version), version)
         request = Request(key, version, client_id=client_id, body=values, connection=self.connection)
+        request.size = size
+        request.is_in_pool = self.is_in_pool
         result = HANDLERS[key](self.broker, request)
         self.data.waiting.look()
         return result

@@ -260,7 +260,7 @@ def test_metadata_in_a_directory_of_its_own(tmp_path: Path) -> None:
 
 def test_broker_config_is_checked(tmp_path: Path) -> None:
     for wrong, said in (
-        (tmp_path / "none", "no such file"), (tmp_path, "no such file"), (5, "found int 5"),
+        (tmp_path / "none", "no such file"), (tmp_path, "found a directory"), (5, "found int 5"),
     ):  # fmt: skip
         with pytest.raises(IllegalArgumentException, match=said):
             broker_properties(wrong)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ class Heard:
         self.told: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda: self.told.append(name)
+        return lambda *_: self.told.append(name)
 
 
 def test_a_guard_takes_the_directory_offline_once(kit: Kit) -> None:

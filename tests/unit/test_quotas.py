@@ -150,6 +150,17 @@ def test_idle_clients_are_forgotten() -> None:
     assert len(manager._sensors) == 1
 
 
+def test_many_clients_that_are_not_idle_are_looked_through_seldom() -> None:
+    manager = ClientQuotaManager(11, 1000)
+    manager.replace({("", None): 100.0})
+    tables = set()
+    for number in range(3 * SWEEP_AT):
+        manager.record_no_throttle(str(number), "x", 1, NOW)
+        tables.add(id(manager._sensors))
+    assert len(manager._sensors) == 3 * SWEEP_AT
+    assert len(tables) <= 3  # the first, and one for each time that their number has doubled
+
+
 @pytest.mark.parametrize(("value", "rounded"), [(0.5, 1), (1.5, 2), (2.5, 3), (-0.5, 0), (-1.5, -1), (2.4, 2)])
 def test_halves_are_rounded_as_in_java(value: float, rounded: int) -> None:
     assert java_round(value) == rounded

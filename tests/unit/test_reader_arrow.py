@@ -213,6 +213,28 @@ def test_damage_is_passed_over_and_told(store: kafkalog.Store, way: str, chunk_b
         assert len(lost) == 2
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("chunk_bytes", [None, 100])
+def test_who_is_told_may_commit(store: kafkalog.Store, way: str, chunk_bytes: int | None) -> None:
+    hurt(store, b'"id":20}')
+    told: list[int] = []
+
+    def tell(lost: Any) -> None:
+        (position,) = reader.commit().values()
+        assert position == reader.position("t-0") == next(iter(reader.positions().values()))
+        told.append(position)
+
+    with store.reader("c", partitions=["t-0"], chunk_bytes=chunk_bytes, on_damage=tell) as reader:
+        if way in ("poll", "read_arrow"):  # their records are not returned yet
+            with pytest.raises(IllegalStateException, match="on_damage cannot use it now"):
+                WAYS[way](reader)
+            assert reader.position("t-0") in (0, 10)
+            return
+        assert WAYS[way](reader) == [n for n in range(15) if n != 10]
+        assert told == [11]
+        assert list(reader.positions().values()) == [15]
+
+
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_damage_at_the_end_and_what_comes_behind_it(store: kafkalog.Store, isolation: Any) -> None:
     lost: list[Any] = []

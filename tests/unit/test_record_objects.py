@@ -304,8 +304,11 @@ def test_a_walk_is_one_threads(tmp_path: Path) -> None:
         assert all("another thread" in str(error) for error in refused)
 
         def inside() -> Iterator[Any]:
-            with pytest.raises(RuntimeError, match="another thread is using"):
-                next(again)
+            assert again.is_inside()
+            assert again.told() is None
+            for call in (lambda: next(again), again.close, lambda: again.refuse(ValueError())):
+                with pytest.raises(RuntimeError, match="a callback cannot read"):
+                    call()
             yield from ()
 
         again = walk_records(inside())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,11 @@ from kafkalog.engine.host.manager_metrics import gauges_of_start
 from kafkalog.engine.remote.remote_metrics import RemoteTopicMetrics
 from kafkalog.metrics import MetricName, MetricsRegistry
 from kafkalog.metrics.prometheus import prometheus_name
+from kafkalog.server.request import Request
+from kafkalog.server.request_metrics import RequestMetrics
 from tests.pages.page import DOCS, ROOT
 
-METRIC = re.compile(r"^`([\w.]+):type=(\w+),name=([\w-]+)`\n`(\w+)`\n:   \S.* Unit: \S", re.M)
+METRIC = re.compile(r"^`([\w.]+):type=([\w-]+),name=([\w-]+)`\n`(\w+)`\n:   \S.* Unit: \S", re.M)
 
 
 def test_every_metric_is_on_its_page(tmp_path: Path) -> None:
@@ -28,6 +31,16 @@ def test_every_metric_is_on_its_page(tmp_path: Path) -> None:
         remote = RemoteTopicMetrics(metrics, "orders")
         metrics.show(remaining := Remaining({"shop": 1}, 1), gauges_of_start)
         names = {name._replace(tags=()) for name, _ in metrics.snapshot()}
+        used = RequestMetrics(metrics, SimpleNamespace(connection_count=0, memory_used=0, memory_limit=0))
+        used.answered("Fetch", Request(1, 17), 5)
+        with store.queue("mail", topics=["orders"], dead_letters="dead") as queue:
+            shares = store._home.coordinators.served._metrics
+            assert shares is not None
+            place = queue._sources()[0].partition
+            queue.reject(queue.take(1))
+            shares.expired("mail", place, 1)
+            shares.letters("mail", 1, failed=True)
+            names |= {name._replace(tags=()) for name, _ in metrics.snapshot()}
         assert remote is not None
         assert remaining is not None
     found = {MetricName(*each[:3]): each[3] for each in METRIC.findall((DOCS / "reference/metrics.md").read_text())}

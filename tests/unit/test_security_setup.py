@@ -17,10 +17,11 @@ from kafkalog.server.request import ConnectionInfo
 from kafkalog.server.security.authenticator import SaslServerAuthenticator
 from kafkalog.server.security.authorizer import AllowAll, StandardAuthorizer
 from kafkalog.server.security.keys import STANDARD_AUTHORIZER
-from kafkalog.server.security.security_records import SecurityState
-from kafkalog.server.security.setup import is_kept, secure, users_of
+from kafkalog.server.security.setup import secure, users_of
 from kafkalog.server.server import protocol_of
+from kafkalog.server.server_state import ServerState, is_kept
 from kafkalog.server.settings import Endpoint, ServerSettings
+from tests.certificates import Authority
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
 
@@ -148,8 +149,26 @@ def test_users(tmp_path: Path) -> None:
         with pytest.raises(ConfigException, match=r"NAME:PASSWORD") as error:
             users(tmp_path, wrong)
         assert "secret" not in str(error.value)
-    with pytest.raises(ConfigException, match="cannot read"):
+    with pytest.raises(ConfigException, match=r"cannot read missing: No such file or directory\Z"):
         users_of(ServerSettings.from_props({"users.file": "missing"}), SimpleNamespace(files=OS_FILES))  # type: ignore[arg-type]
+
+
+def test_a_file_of_users(tmp_path: Path) -> None:
+    assert users(tmp_path, None, "\ufeff# users\r\n  # more\r\n alice : secret \r\n") == {"alice": "secret"}
+    for text, given, why in (
+        ("# users\n\nalice:secret\nbob\n", None, "line 4 has no colon"),
+        ("# users\nbob:\n", None, "line 2: a name or a password is empty"),
+        ("alice:secret\nalice:other\n", None, "line 2: alice is there twice"),
+        ("\nalice:secret\n", {"alice": "secret"}, "line 2: alice is there twice"),
+    ):
+        with pytest.raises(ConfigException) as error:
+            users(tmp_path, given, text)
+        assert error.value.message == f"users.file: {tmp_path / 'users'}, {why}"
+    with pytest.raises(ConfigException, match="users: entry 2: alice is there twice"):
+        users(tmp_path, "alice:secret,alice:other")
+    (tmp_path / "users").write_bytes(b"alice:\xff\n")
+    with pytest.raises(ConfigException, match=r"users is no text in UTF-8\Z"):
+        users_of(ServerSettings.from_props({"users.file": str(tmp_path / "users")}), SimpleNamespace(files=OS_FILES))  # type: ignore[arg-type]
 
 
 def test_secrets_are_not_shown() -> None:
@@ -179,6 +198,19 @@ def test_tls_of_a_listener(tmp_path: Path) -> None:
     assert secured(tmp_path, "PLAINTEXT")[1].tls is None
 
 
+def test_certificates_of_public_authorities(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority()
+    server = authority.sign(CN="localhost")
+    (tmp_path / "server.pem").write_text(server.key_pem() + server.pem)
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    settings = {"ssl.keystore.location": str(tmp_path / "server.pem"), "ssl.client.auth": "required"}
+    secured(tmp_path, "SSL", **{**settings, "ssl.truststore.location": str(tmp_path / "ca.pem")})
+    secured(tmp_path, "SSL", **{**settings, "ssl.client.auth": "none"})
+    assert "authorities" not in caplog.text
+    secured(tmp_path, "SSL", **settings)
+    assert "SSL: clients need a certificate of one of this system's authorities" in caplog.text
+
+
 def test_quotas_have_their_windows(tmp_path: Path) -> None:
     broker, _ = secured(tmp_path, "PLAINTEXT", quota_window_num=3, quota_window_size_seconds=2)
     broker.quotas.replace({})
@@ -188,10 +220,10 @@ def test_quotas_have_their_windows(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_found(tmp_path: Path) -> None:
     home: Any = SimpleNamespace(log_dirs=[str(tmp_path)], files=OS_FILES)
-    assert not is_kept(home)
+    assert not is_kept(home.log_dirs, home.files)
     broker, _ = secured(tmp_path, "PLAINTEXT")
-    assert broker.state["security"].state == SecurityState()
-    assert not is_kept(home)
+    assert broker.state["kept"].state == ServerState()
+    assert not is_kept(home.log_dirs, home.files)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.engine.format.error_codes import Errors
-from kafkalog.engine.format.names import SECURITY_FILE as FILE
+from kafkalog.engine.format.names import SERVER_STATE_FILE as FILE
 from kafkalog.engine.format.requests import ApiKeys, api
 from kafkalog.errors import (
     ClusterAuthorizationException,
@@ -21,9 +22,11 @@ from kafkalog.errors import (
     IllegalArgumentException,
     InvalidRequestException,
     KafkaStorageException,
+    PolicyViolationException,
     SecurityDisabledException,
     UnsupportedVersionException,
 )
+from kafkalog.server import server_state
 from kafkalog.server.broker import Broker
 from kafkalog.server.handlers import security as handlers
 from kafkalog.server.request import ConnectionInfo, KafkaPrincipal, Request
@@ -32,8 +35,8 @@ from kafkalog.server.security.authorizer import AllowAll, StandardAuthorizer
 from kafkalog.server.security.principal import host_address, parse_kafka_principal
 from kafkalog.server.security.quotas import QuotaEntity
 from kafkalog.server.security.scram import ScramMechanism, credential_of
-from kafkalog.server.security.security_records import SecurityRecords, SecurityState
-from kafkalog.server.security.setup import open_records
+from kafkalog.server.security.setup import state_file_of
+from kafkalog.server.server_state import ServerState, StateFile
 
 Values = dict[str, Any]
 
@@ -43,10 +46,10 @@ class Disk(type(OS_FILES)):  # type: ignore[misc]
 
     fails = False
 
-    def write_atomic(self, path: str, data: Any) -> None:
+    def write_atomic(self, path: str, data: Any, **options: Any) -> None:
         if self.fails:
             raise OSError(5, "Input/output error", path)
-        super().write_atomic(path, data)
+        super().write_atomic(path, data, **options)
 
 
 class Node:
@@ -62,7 +65,7 @@ class Node:
         self.broker = Broker(home)
         if authorizer:
             self.broker.authorizer = StandardAuthorizer(["User:admin"])
-        open_records(self.broker)
+        state_file_of(self.broker)
         self.user = user
 
     def ask(self, key: int, body: Values, *, user: str | None = None, version: int = 1) -> Values:
@@ -301,7 +304,7 @@ def test_scram_credentials(node: Node) -> None:
     described = node.ask(ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": names}, version=0)["results"]
     assert [each["errorCode"] for each in described] == [0, Errors.RESOURCE_NOT_FOUND, Errors.DUPLICATE_RESOURCE]
     assert alter_scram(node, [{"name": "alice", "mechanism": 1}], []) == {"alice": (0, None)}
-    assert set(node.broker.state["security"].state.scram) == {
+    assert set(node.broker.state["kept"].state.scram) == {
         ("alice", ScramMechanism.SCRAM_SHA_512),
         ("bob", ScramMechanism.SCRAM_SHA_512),
     }
@@ -324,7 +327,7 @@ def test_scram_credentials_that_are_refused(node: Node) -> None:
     }
     twice = [{"name": "alice", "mechanism": 1}] * 2
     assert alter_scram(node, twice, []) == {"alice": TWICE}
-    assert len(node.broker.state["security"].state.scram) == 2
+    assert len(node.broker.state["kept"].state.scram) == 2
 
 
 # --- quotas ----------------------------------------------------------------------------------------------
@@ -449,7 +452,7 @@ def test_the_state_is_kept(tmp_path: Path) -> None:
     node.create(resourceName='a"\\\n☃')
     alter_scram(node, [], [upsert("alice")])
     alter_quota(node, {"user": None, "client-id": "x"}, producer_byte_rate=5.0)
-    assert Node(tmp_path / "data").broker.state["security"].state == node.broker.state["security"].state
+    assert Node(tmp_path / "data").broker.state["kept"].state == node.broker.state["kept"].state
     found = json.loads((tmp_path / "data" / FILE).read_bytes())
     assert found["acls"][0]["operation"] == "READ"
     assert found["clientQuotas"] == [
@@ -472,13 +475,39 @@ def test_every_directory_has_the_newest_state(tmp_path: Path) -> None:
         Node(tmp_path / "one", tmp_path / "two")
 
 
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "data" / FILE
+
+    def mode() -> int:
+        return stat.S_IMODE(path.stat().st_mode)
+
+    before = os.umask(0)
+    try:
+        node = Node(tmp_path / "data")
+        node.create()
+        assert mode() == 0o600
+        path.chmod(0o644)  # as an earlier version left it
+        left = tmp_path / "data" / f"{FILE}.tmp"
+        left.touch(0o666)
+        node.create(resourceName="second")
+        assert mode() == 0o600
+        path.chmod(0o644)
+        Node(tmp_path / "data")
+        assert mode() == 0o600
+        os.umask(0o377)
+        node.create(resourceName="third")
+        assert mode() == 0o600
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b'{"version": 1}', b"\xff", b'{"version": 0, "revision": 1, "acls": [{}]}', b"[" * 9999]
 )
 def test_damaged_files_are_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / FILE).write_bytes(data)
     with pytest.raises(CorruptCheckpointException, match=FILE):
-        SecurityRecords([str(tmp_path)], OS_FILES)
+        StateFile([str(tmp_path)], OS_FILES)
 
 
 def test_a_disk_that_fails_changes_nothing(node: Node) -> None:
@@ -488,6 +517,18 @@ def test_a_disk_that_fails_changes_nothing(node: Node) -> None:
         node.create(resourceName="second")
     assert node.acls() == ["orders User:alice"]
     assert len(node.broker.authorizer.acls) == 1  # type: ignore[attr-defined]
+
+
+def test_no_more_is_kept_than_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_state, "BYTES_MAX", 2000)
+    state = StateFile([str(tmp_path)], OS_FILES)
+    kept = ServerState(quotas={QuotaEntity(user="alice"): {"producer_byte_rate": 1.0}})
+    state.change(lambda _: kept)
+    large = {QuotaEntity(user=f"user {number}"): {"producer_byte_rate": 1.0} for number in range(100)}
+    with pytest.raises(PolicyViolationException, match="can be kept"):
+        state.change(lambda _: ServerState(quotas=large))
+    assert state.state == kept
+    assert StateFile([str(tmp_path)], OS_FILES).state == kept
 
 
 def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
@@ -502,8 +543,8 @@ def test_a_brokers_state_is_taken_over_once(tmp_path: Path) -> None:
         *(AclOperation.READ, AclPermissionType.ALLOW),
     )
     credential = credential_of(ScramMechanism.SCRAM_SHA_256, "x")
-    theirs = SecurityState(
+    theirs = ServerState(
         frozenset({acl}), {("a", ScramMechanism.SCRAM_SHA_256): credential}, {QuotaEntity(user=""): {"x": 1.0}}
     )
-    assert SecurityRecords([str(tmp_path)], OS_FILES, imported=lambda: theirs).state == theirs
-    assert SecurityRecords([str(tmp_path)], OS_FILES, imported=SecurityState).state == theirs
+    assert StateFile([str(tmp_path)], OS_FILES, imported=lambda: theirs).state == theirs
+    assert StateFile([str(tmp_path)], OS_FILES, imported=ServerState).state == theirs

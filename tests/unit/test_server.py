@@ -24,10 +24,10 @@ from kafkalog.errors import (
 from kafkalog.server import Server, ServerSettings
 from kafkalog.server.api import MODULES, Apis
 from kafkalog.server.listener import is_loopback, parse_overrides
-from kafkalog.server.server import listeners_of, refuse_open_listeners
+from kafkalog.server.server import listeners_of, named_settings, refuse_open_listeners
 from kafkalog.store import Store
 from tests.file_doubles import UnsyncedFiles
-from tests.unit.server_kit import Client
+from tests.wire.client import Client
 
 VERSIONS, METADATA = ApiKeys.API_VERSIONS, ApiKeys.METADATA
 FAST = UnsyncedFiles()
@@ -61,7 +61,7 @@ def test_addresses(listen: Any, listeners: str) -> None:
     assert listeners_of(listen) == listeners
 
 
-@pytest.mark.parametrize("listen", ["localhost", "", None, 1.5, True, "A://host", [5]])
+@pytest.mark.parametrize("listen", ["localhost", "", None, 1.5, True, "A://host", [5], [], b"127.0.0.1:0"])
 def test_what_is_no_address(listen: Any) -> None:
     with pytest.raises(IllegalArgumentException, match=r"HOST:PORT|127\.0\.0\.1:0"):
         listeners_of(listen)
@@ -132,6 +132,87 @@ def test_closed_listeners(listener: str, settings: dict[str, str]) -> None:
     refuse_open_listeners(given.endpoints, given, allow_anonymous=False)
 
 
+@pytest.mark.parametrize(
+    ("settings", "instead"),
+    [
+        ({"listeners": "PLAINTEXT://127.0.0.1:0"}, "SASL_PLAINTEXT"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}, "SASL_SSL"),
+        ({"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": "requested"}, "SASL_SSL"),
+    ],
+)
+def test_a_listener_without_a_login_beside_users(store: Store, settings: dict[str, str], instead: str) -> None:
+    for users in ({"users": {"alice": "secret"}}, {"users.file": "users"}):
+        with pytest.raises(IllegalArgumentException, match=f"lets everybody in.*use {instead} .*--allow-anonymous"):
+            served(store, None, **settings, **users)
+        given = ServerSettings.from_props({**settings, **users})
+        refuse_open_listeners(given.endpoints, given, allow_anonymous=True)
+        ask = ServerSettings.from_props({**settings, **users, "ssl.client.auth": "required"})
+        refuse_open_listeners([each for each in ask.endpoints if "SSL" in each.listener], ask, allow_anonymous=False)
+
+
+def test_words_of_the_command(tmp_path: Path) -> None:
+    users, key = tmp_path / "users", tmp_path / "server.pem"
+    assert named_settings(
+        {"users_file": users, "tls": key, "advertise": "kafka.example:1", "num_partitions": 3}, "127.0.0.1:0"
+    ) == {
+        "users.file": str(users),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(key),
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "advertised.listeners": "SASL_SSL://kafka.example:1",
+        "num.partitions": 3,
+    }
+    assert named_settings({"users": {}}) == {"users": {}, "listeners": "SASL_PLAINTEXT://127.0.0.1:9092"}
+    assert named_settings({"advertise": "A://b:1", "listeners": "A://:1"})["advertised.listeners"] == "A://b:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"tls": "a", "ssl_keystore_location": "b"}, r"tls and the setting `ssl\.keystore\.location`"),
+        ({"tls": "a", "ssl.keystore.type": "PEM"}, r"tls and the setting `ssl\.keystore\.type`"),
+        ({"advertise": "a:1", "advertised_listeners": "b"}, "advertise and the setting"),
+        ({"advertise": "nonsense"}, "advertise: found 'nonsense'"),
+        ({"metrics": "127.0.0.1:1"}, r"Unknown setting metrics .*--metrics.*kafkalog\.open"),
+        ({"durability": "fsync"}, r"Unknown setting durability .*--durability.*kafkalog\.open"),
+        ({"user": "alice:secret"}, "did you mean users"),
+        ({"listeners": "A://b:1"}, "listen and the setting `listeners`"),
+    ],
+)
+def test_words_that_contradict_each_other(store: Store, words: dict[str, Any], says: str) -> None:
+    with pytest.raises((IllegalArgumentException, ConfigException), match=says):
+        store.serve("127.0.0.1:0", **words)
+    assert served(store).port  # nothing was left behind
+
+
+def test_advertise(store: Store) -> None:
+    with served(store, advertise="kafka.example:19092") as server, Client(server.addresses[0]) as client:
+        (node,) = client.ask(METADATA, 12, {"topics": []})["brokers"]
+    assert (node["host"], node["port"]) == ("kafka.example", 19092)
+
+
+def test_listeners_of_controllers_are_left_out() -> None:
+    settings = {
+        "listeners": "PLAINTEXT://:1,CTL://:2",
+        "controller.listener.names": "Other, ctl",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CTL:PLAINTEXT",
+    }
+    assert [each.port for each in ServerSettings.from_props(settings).endpoints] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("retention_ms", "this is a topic's key; the broker's key is log.retention.ms"),
+        ("segment.bytes", "the broker's key is log.segment.bytes"),
+        ("remote.storage.enable", r"\(this is a topic's key\)"),
+    ],
+)
+def test_topics_keys_are_refused(store: Store, name: str, hint: str) -> None:
+    with pytest.raises(ConfigException, match=hint):
+        served(store, **{name: "3"})
+
+
 def test_loopback() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
@@ -171,6 +252,8 @@ def test_wrong_settings(store: Store, given: dict[str, Any], says: str) -> None:
     ("settings", "says"),
     [
         ({"listeners": "nonsense"}, "Unable to parse nonsense"),
+        ({"listeners": "PLAINTEXT://host:99999"}, "found port 99999, expected 0 to 65535"),
+        ({"listeners": "PLAINTEXT://host:-1"}, "found port -1"),
         ({"listeners": "OWN://host:1"}, "No security protocol defined for listener OWN"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "different name"),
         ({"listeners": "A://a:1", "listener.security.protocol.map": "A:B"}, "SecurityProtocol.B"),

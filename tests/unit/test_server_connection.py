@@ -12,7 +12,8 @@ from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.server.connection import UNSENT_BYTES_MAX, Connection, Step
 from kafkalog.server.request import ConnectionInfo, Encoded, FilePart, KafkaPrincipal, ProtocolError
 from kafkalog.server.request_memory import RequestMemory
-from tests.unit.server_kit import SOFTWARE, connection, decoded, frame, sent_by
+from tests.unit.server_kit import SOFTWARE, connection, sent_by
+from tests.wire.client import decoded, frame
 
 VERSIONS = ApiKeys.API_VERSIONS
 ASK = frame(VERSIONS, 4, SOFTWARE)
@@ -38,7 +39,8 @@ def test_frames_in_any_pieces(piece: int) -> None:
             given.answer(request, NOTHING)
     assert found == [0, 1, 2, 3, 4]
     answers = sent_by(given)
-    assert [decoded(VERSIONS, 4, answers[at + 4 :])[0] for at in range(0, len(answers), len(answers) // 5)] == found
+    size = len(answers) // 5
+    assert [decoded(VERSIONS, 4, answers[n * size + 4 : (n + 1) * size])[0] for n in range(5)] == found
     assert given.memory.used == 0
     assert given.is_idle
 
@@ -167,7 +169,7 @@ def test_parts_of_files_stay_parts() -> None:
         (frame(ApiKeys.METADATA, 99, body=b""), "unsupported version 99.*supported are 0 to 13"),
         (frame(ApiKeys.METADATA, -1, body=b""), "unsupported version -1"),
         (frame(ApiKeys.ADD_RAFT_VOTER, 0, body=b""), "disabled api with key 80"),
-        (frame(ApiKeys.METADATA, 12, body=b"\x7f"), "Metadata, apiVersion: 12, clientId: c: at byte"),
+        (frame(ApiKeys.METADATA, 12, body=b"\x7f"), "Metadata, apiVersion: 12, clientId: wire: at byte"),
         (b"\0\0\0\x01\0", "Error parsing request header"),
         (b"\0\0\0\0", "Error parsing request header"),
         (struct.pack(">ihhih", 10, 3, 1, 1, 500), "Error parsing request header"),
@@ -272,6 +274,26 @@ def test_frames_are_small_before_the_client_is_known() -> None:
     given, _ = authenticated()
     assert given.next_request() is not None
     feed(given, struct.pack(">i", 101))
+
+
+@pytest.mark.parametrize("step", [1, 7, 300])
+def test_a_large_request_right_behind_the_login(step: int) -> None:
+    given = connection(authenticator=Password())
+    large = frame(VERSIONS, 0, body=bytes(200))
+    data = b"\0\0\0\x06secret" + large + ASK
+    for at in range(0, len(data), step):
+        feed(given, data[at : at + step])
+        if given.has_frames and given.in_flight is None:
+            request = given.next_request()
+            if request is not None:
+                break
+    assert request is not None
+    assert str(request.principal) == "User:alice"
+    feed(given, data[at + step :])
+    given.answer(request, NOTHING)
+    assert given.next_request() is not None
+    given.close()
+    assert given.memory.used == 0
 
 
 def test_authenticating_again_and_too_late() -> None:

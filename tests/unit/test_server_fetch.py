@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,26 @@ from tests.unit.tier_kit import tiered
 VERSION = 17
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Iterator[Node]:
+def take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fetch goes on after others have had their turn, once for each partition."""
+    monkeypatch.setattr("kafkalog.server.request.LARGE_BYTES", -1)
+    for module in ("sessions", "handlers.fetch"):
+        monkeypatch.setattr(f"kafkalog.server.{module}.TURN_PARTITIONS", 1)
+
+
+@pytest.fixture(params=[False, True], ids=["at-once", "in-turns"])
+def at(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    if request.param:
+        take_turns(monkeypatch)
     with node(tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Functions that the I/O thread runs soon, in a test whose fetches take turns."""
+    take_turns(monkeypatch)
+    return []
 
 
 def begin(
@@ -127,6 +143,29 @@ def test_an_unknown_topic_id(at: Node) -> None:
     assert found["errorCode"] == Errors.UNKNOWN_TOPIC_ID
 
 
+NAMELESS, UNKNOWN = "A" * 22, "A" * 21 + "Q"
+
+
+@pytest.mark.parametrize(
+    ("ids", "codes"),
+    [
+        ((NAMELESS,), [Errors.UNKNOWN_TOPIC_ID]),
+        ((UNKNOWN, NAMELESS), [Errors.UNKNOWN_TOPIC_ID, Errors.UNKNOWN_TOPIC_ID]),
+        ((NAMELESS, UNKNOWN), None),
+        ((NAMELESS, NAMELESS), None),
+        (("", UNKNOWN), [Errors.UNKNOWN_TOPIC_ID, Errors.UNKNOWN_TOPIC_OR_PARTITION]),
+        (("", NAMELESS), None),
+    ],
+)
+def test_the_id_of_zeros_before_another_partition(at: Node, ids: tuple[str, ...], codes: list[Errors] | None) -> None:
+    """Kafka fails at such an answer (None).  Unknown ids are told first; "" is a topic without such a partition."""
+    topic = at.topic()
+    asked = [{"topicId": each or topic, "partitions": [fetched(7 + number, 0)]} for number, each in enumerate(ids)]
+    answer = fetch(at, fetched(0, 0), topics=asked)
+    assert answer["errorCode"] == (Errors.NONE if codes else Errors.UNKNOWN_SERVER_ERROR)
+    assert [row["errorCode"] for row in told(answer).values()] == (codes or [])
+
+
 def test_limits_of_bytes(at: Node) -> None:
     topic = at.topic(partitions=3)
     one = batch(b"x" * 1000)
@@ -136,6 +175,17 @@ def test_limits_of_bytes(at: Node) -> None:
     sizes = [len(found[each]["records"]) for each in range(3)]
     # The first gets a batch that is larger than its limit; the second would get less than one; the third the rest.
     assert sizes == [len(one), 0, len(one)]
+
+
+def test_the_least_bytes_may_be_more_than_the_limits_let_through(at: Node) -> None:
+    topic = at.topic(partitions=2)
+    one = batch(b"x" * 1000)
+    at.produce(one, one)
+    limit = len(one) + 100
+    found = fetch(at, fetched(0, 0), fetched(1, 0), topic=topic, wait_ms=1000, minBytes=limit, maxBytes=limit)
+    assert [len(found["responses"][0]["partitions"][each]["records"]) for each in range(2)] == [len(one), 0]
+    assert at.data.waiting.count == 0
+    assert not any(log.waiters for log in at.broker.home.manager.all_logs())
 
 
 def test_a_follower_is_no_replica(at: Node) -> None:
@@ -260,6 +310,22 @@ def test_a_fetch_waits_for_an_append(at: Node) -> None:
     assert at.data.waiting.count == 0
 
 
+def test_the_first_append_to_an_internal_topic_wakes(at: Node) -> None:
+    catalog = at.broker.home.catalog
+    at.broker.home.offsets("g", create=True)
+    topics = [{"topic": "__consumer_offsets", "partitions": [fetched(7, 0)]}]
+    asked: dict[str, Any] = {"minBytes": 1, "maxBytes": 1 << 20, "isolationLevel": 0, "topics": topics}
+    assert told(at.ask(FETCH, 12, maxWaitMs=0, **asked))[7]["highWatermark"] == 0
+    assert catalog.internal_partition("__consumer_offsets", 7, create=False) is None
+    pending = at.begin(FETCH, 12, maxWaitMs=10_000, **asked)
+    assert not pending.is_ended
+    log = catalog.internal_partition("__consumer_offsets", 7, create=True)
+    assert log is not None
+    log.append_as_leader(batch(b"a"), 0)
+    at.data.waiting.look()
+    assert values(told(at.told(FETCH, 12, pending))[7]) == [b"a"]
+
+
 def test_the_stores_own_appends_wake(at: Node) -> None:
     topic = at.topic()
     pending = begin(at, fetched(0, 0), topic=topic, wait_ms=1000)
@@ -356,6 +422,82 @@ def test_a_request_that_overtakes_another(at: Node) -> None:
     assert values(told(at.told(FETCH, VERSION, second))[0]) == [b"a"]
 
 
+def all_of(soon: list[Callable[[], object]]) -> int:
+    count = 0
+    while soon:
+        soon.pop(0)()
+        count += 1
+    return count
+
+
+def test_others_have_their_turn_while_many_partitions_are_read(
+    tmp_path: Path, soon: list[Callable[[], object]]
+) -> None:
+    with node(tmp_path) as at:
+        topic = at.topic(partitions=3)
+        at.broker.call_soon = soon.append
+        first = begin(at, *(fetched(each, 0) for each in range(3)), topic=topic, wait_ms=100)
+        soon.pop(0)()
+        assert not first.is_ended
+        assert at.produce(batch(b"a"))[0]["errorCode"] == 0
+        assert all_of(soon) >= 3
+        found = told(at.told(FETCH, VERSION, first))
+        assert [values(found[each]) for each in range(3)] == [[b"a"], [], []]
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+def test_an_append_in_any_turn_is_not_missed(tmp_path: Path, soon: list[Callable[[], object]], turns: int) -> None:
+    with node(tmp_path) as at:
+        topic = at.topic(partitions=3)
+        at.broker.call_soon = soon.append
+        waits = begin(at, *(fetched(each, 0) for each in range(3)), topic=topic, wait_ms=100)
+        for _ in range(turns):
+            if soon:
+                soon.pop(0)()
+        at.produce(batch(b"a"))
+        all_of(soon)
+        at.data.waiting.look()
+        all_of(soon)
+        assert values(told(at.told(FETCH, VERSION, waits))[0]) == [b"a"]
+
+
+@pytest.mark.parametrize("turns", range(1, 5))
+def test_a_connection_that_ends_between_two_turns(tmp_path: Path, soon: list[Callable[[], object]], turns: int) -> None:
+    with node(tmp_path) as at:
+        topic = at.topic(partitions=3)
+        at.broker.call_soon = soon.append
+        waits = begin(at, *(fetched(each, 0) for each in range(3)), topic=topic, wait_ms=100)
+        for _ in range(turns):
+            soon.pop(0)()
+        for run in waits.abandon():
+            run()
+        all_of(soon)
+        assert at.data.waiting.count == 0
+        at.produce(batch(b"a"))
+        assert not at.data.waiting.rung.take()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_session_that_is_overtaken_or_ends_between_two_turns(
+    tmp_path: Path, soon: list[Callable[[], object]], ends: bool
+) -> None:
+    with node(tmp_path) as at:
+        topic = at.topic(partitions=3)
+        asked = [fetched(each, 0) for each in range(3)]
+        session = fetch(at, *asked, topic=topic, session=(0, 0))["sessionId"]
+        at.broker.call_soon = soon.append
+        slow = begin(at, *asked, topic=topic, session=(session, 1), wait_ms=100)
+        for _ in range(4):
+            soon.pop(0)()
+        begin(at, session=(session, -1 if ends else 2))
+        all_of(soon)
+        overtaken = Errors.NONE if ends else Errors.INVALID_FETCH_SESSION_EPOCH
+        assert at.told(FETCH, VERSION, slow)["errorCode"] == overtaken
+        assert at.data.waiting.count == 0
+        at.produce(batch(b"a"))
+        assert not at.data.waiting.rung.take()
+
+
 def test_an_error_does_not_wait(at: Node) -> None:
     topic = at.topic()
     assert told(fetch(at, fetched(0, 9), topic=topic, wait_ms=1000))[0]["errorCode"] == Errors.OFFSET_OUT_OF_RANGE
@@ -440,6 +582,17 @@ def test_an_unknown_isolation_level_fails_what_would_be_read(at: Node) -> None:
         assert found["errorCode"] == -1
         assert {each["partitions"][0]["errorCode"] for each in found["responses"]} == {-1}
         assert at.ask(FETCH, 12, maxWaitMs=0, isolationLevel=level, topics=_asked("missing"))["errorCode"] == 0
+
+
+def test_an_unknown_isolation_level_in_a_session(at: Node) -> None:
+    topic = at.topic()
+    session = fetch(at, fetched(0, 0), topic=topic, session=(0, 0))["sessionId"]
+    pending = begin(at, session=(session, 1), wait_ms=10)
+    at.tick(20)
+    assert pending.is_ended  # it is quiet from now on
+    codes = [fetch(at, session=(session, epoch), wait_ms=10, isolationLevel=2)["errorCode"] for epoch in (9, 2)]
+    assert codes == [Errors.INVALID_FETCH_SESSION_EPOCH, Errors.UNKNOWN_SERVER_ERROR]
+    assert fetch(at, session=(7, 1), isolationLevel=2)["errorCode"] == Errors.FETCH_SESSION_ID_NOT_FOUND
 
 
 def _asked(*names: str) -> list[dict[str, Any]]:

@@ -15,12 +15,14 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.coordinator.group_settings import GroupSettings
+from kafkalog.engine.format import codecs
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.requests import Api, ApiKeys, api, default_values
+from kafkalog.engine.log.types import FetchIsolation
 from kafkalog.errors import ConfigException, UnknownMemberIdException
 from kafkalog.server.broker import Broker
-from kafkalog.server.group_setup import group_settings, partition_counts, start_groups
+from kafkalog.server.group_setup import group_settings, internal_topics, start_groups
 from kafkalog.server.handlers import consumer_groups, groups, offsets
 from kafkalog.server.request import Pending, Request
 from kafkalog.server.resource_configs import ConfigType
@@ -349,10 +351,49 @@ def test_new_internal_topics_have_the_partitions_of_the_settings(tmp_path: Path)
                 close()
 
 
+def test_new_internal_topics_have_the_settings_of_the_server(tmp_path: Path) -> None:
+    own = {
+        "__consumer_offsets": ("offsets.topic.", {"segment.bytes": "2000000"}),
+        "__transaction_state": ("transaction.state.log.", {"segment.bytes": "3000000", "min.isr": "4"}),
+        "__share_group_state": ("share.coordinator.state.topic.", {"segment.bytes": "5000000", "min.isr": "6"}),
+    }
+    settings = {prefix + name: value for prefix, given in own.values() for name, value in given.items()}
+    settings |= {"offsets.topic.compression.codec": "1", "share.coordinator.state.topic.compression.codec": "4"}
+    with kafkalog.open(tmp_path) as store:
+        broker = Broker(home_of(store), ServerSettings.from_props(SETTINGS | settings))
+        start_groups(broker)
+        store.create_topic("orders")
+        ask(broker, ApiKeys.OFFSET_COMMIT, 9, **commits(groupId="g"))
+        place = {
+            "topicId": store.describe_topic("orders").topic_id,
+            "partitions": [{"partition": 0, "stateEpoch": 1, "startOffset": 0}],
+        }
+        broker.home.coordinators.share_coordinator.initialize_state({"groupId": "g", "topics": [place]})
+        catalog = broker.home.catalog
+        catalog.internal_partition("__transaction_state", 0, create=True)
+        for name, (_, given) in own.items():
+            overrides = store.describe_topic(name).overrides
+            assert overrides["segment.bytes"] == given["segment.bytes"]
+            assert overrides.get("min.insync.replicas") == given.get("min.isr")
+        for name, codec in (("__consumer_offsets", codecs.GZIP), ("__share_group_state", codecs.ZSTD)):
+            log = catalog.internal_partition(name, catalog.numbers(name)[0], create=False)
+            assert log is not None
+            assert {batch.codec for batch in log.read(0, 1 << 20, FetchIsolation.LOG_END, True).records.batches()} == {
+                codec
+            }
+        for close in broker.at_close:
+            close()
+
+
+def test_an_unknown_codec_is_refused() -> None:
+    with pytest.raises(ConfigException, match=r"compression\.codec"):
+        internal_topics(ServerSettings.from_props({"offsets.topic.compression.codec": "9"}))
+
+
 @pytest.mark.parametrize("value", ["0", "x"])
 def test_counts_of_partitions_are_checked(value: str) -> None:
     with pytest.raises(ConfigException):
-        partition_counts(ServerSettings.from_props({"offsets.topic.num.partitions": value}))
+        internal_topics(ServerSettings.from_props({"offsets.topic.num.partitions": value}))
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

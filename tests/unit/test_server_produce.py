@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,22 +12,25 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
-from kafkalog.engine.format.codecs import ZSTD
+from kafkalog.engine.format.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from kafkalog.engine.format.error_codes import Errors
 from kafkalog.errors import KafkalogError
 from kafkalog.metrics import MetricsRegistry
 from kafkalog.server.data_plane import KEY, DataPlane
 from kafkalog.server.dispatcher import CloseConnection
-from kafkalog.server.request import Pending
+from kafkalog.server.handlers.produce import HEAVY_BYTES, HEAVY_CONTENT_BYTES, is_heavy
+from kafkalog.server.request import Pending, Request
 from kafkalog.server.traffic import LOOK_EVERY
 from tests.unit.data_kit import NOW_MS, PRODUCE, Node, batch, node
+from tests.wire.client import Client
 
 TV2, TV1_ABORTABLE, TV1 = 12, 11, 10  # versions of Produce by what they know of transactions
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Iterator[Node]:
+@pytest.fixture(params=[False, True], ids=["io-thread", "pool"])
+def at(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
     with node(tmp_path) as found:
+        found.is_in_pool = request.param
         found.topic(partitions=3)
         yield found
 
@@ -50,6 +55,18 @@ def test_partitions_without_records(at: Node) -> None:
     assert codes("missing", 0) == codes("orders", 9) == unknown
     with pytest.raises(KafkalogError):
         codes("orders", 0)
+
+
+def test_a_topic_that_is_listed_twice_is_one(at: Node) -> None:
+    """The last records of a partition count."""
+    sent = [("orders", 0, b"a"), ("missing", 0, b"x"), ("orders", 0, b"b"), ("orders", 1, b"c"), ("missing", 1, b"y")]
+    topics = [
+        {"name": name, "partitionData": [{"index": index, "records": batch(value)}]} for name, index, value in sent
+    ]
+    found = at.told(PRODUCE, 12, at.begin(PRODUCE, 12, acks=1, timeoutMs=1, topicData=topics))
+    told = [(topic["name"], [each["index"] for each in topic["partitionResponses"]]) for topic in found["responses"]]
+    assert told == [("orders", [0, 1]), ("missing", [0, 1])]
+    assert [record.value for record in at.store.topic("orders").partition(0).records()] == [b"b"]
 
 
 def test_a_topic_may_be_named_by_its_id(at: Node) -> None:
@@ -280,3 +297,78 @@ def test_an_fsync_store_answers_when_the_records_are_on_the_disk(tmp_path: Path)
             assert at.begin(PRODUCE, 12, acks=0, timeoutMs=1, topicData=[]) is None
         finally:
             at.data.close()
+
+
+# --- what is handled in the pool ---------------------------------------------------------------------------------
+
+
+def is_for_the_pool(*batches: bytes | None) -> bool:
+    data = [{"index": index, "records": each} for index, each in enumerate(batches)]
+    return is_heavy(Request(PRODUCE, 12, body={"topicData": [{"name": "orders", "partitionData": data}]}))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_requests_with_much_to_decompress(codec: int) -> None:
+    usual = batch(*[random.Random(1).randbytes(1000)] * 16, codec=codec)
+    assert not is_for_the_pool(usual, usual, None, b"", usual[:61], batch(bytes(2 * HEAVY_CONTENT_BYTES)))
+    assert is_for_the_pool(usual, batch(bytes(2 * HEAVY_CONTENT_BYTES), codec=codec))
+    assert is_for_the_pool(*[batch(random.Random(1).randbytes(20_000), codec=codec)] * 14)
+    assert is_for_the_pool(*[batch(bytes(HEAVY_CONTENT_BYTES // 4), codec=codec)] * 5)
+
+
+def test_a_gzip_batch_that_lies_about_its_size() -> None:
+    lies = batch(bytes(16 * HEAVY_CONTENT_BYTES), codec=GZIP)[:-4] + b"\1\0\0\0"
+    assert len(lies) < HEAVY_BYTES
+    assert not is_for_the_pool(lies[: HEAVY_CONTENT_BYTES // 64])
+    assert is_for_the_pool(lies, lies)
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_damaged_batches_are_refused_by_the_handler(codec: int) -> None:
+    whole = batch(*[bytes(1000)] * 100, codec=codec)
+    for end in range(len(whole)):
+        is_for_the_pool(whole[:end], whole[:62] + bytes(end))
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_request_of_the_pool_over_the_wire(tmp_path: Path, acks: int) -> None:
+    heavy = batch(bytes(2 * HEAVY_CONTENT_BYTES), codec=ZSTD)
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("orders", 1, config={"message.timestamp.before.max.ms": str(2**63 - 1)})
+        server = store.serve("127.0.0.1:0")
+        with Client(server.bootstrap_servers) as producer, Client(server.bootstrap_servers) as consumer:
+            asked = {"partition": 0, "fetchOffset": 0, "currentLeaderEpoch": -1, "partitionMaxBytes": 1 << 20}
+            consumer.send(
+                "Fetch", 11, maxWaitMs=60_000, minBytes=1, maxBytes=1 << 20, sessionEpoch=-1, rackId="",
+                topics=[{"topic": "orders", "partitions": [asked]}],
+            )  # fmt: skip
+            for each in (heavy, batch(b"a")):  # the second one stays behind the first
+                data = [{"name": "orders", "partitionData": [{"index": 0, "records": each}]}]
+                producer.send("Produce", 9, acks=acks, timeoutMs=1000, topicData=data)
+            for offset in (0, 1) if acks else ():
+                (topic,) = producer.answer("Produce", 9)["responses"]
+                assert [(each["errorCode"], each["baseOffset"]) for each in topic["partitionResponses"]] == [
+                    (0, offset)
+                ]
+            (topic,) = consumer.answer("Fetch", 11)["responses"]
+            assert bytes(topic["partitions"][0]["records"])[23:] == heavy[23:]
+            producer.ask("ApiVersions", 0)
+            assert [record.value for record in store.reader(topics=["orders"]).records()][1:] == [b"a"]
+
+
+def test_a_bomb_is_refused_with_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("format.records", "log.ordinary"):
+        monkeypatch.setattr(f"kafkalog.engine.{place}.READ_BYTES_MAX", 4 << 20)
+    bombs = [batch(bytes(64 << 20), codec=codec) for codec in (GZIP, LZ4, ZSTD)]
+    with node(tmp_path) as at:
+        at.topic(partitions=3)
+        at.topic("unpacked", partitions=3, compression_type="uncompressed")
+        at.topic("other", partitions=3, compression_type="snappy")
+        for topic in ("orders", "unpacked", "other"):
+            tracemalloc.start()
+            try:
+                codes = [each["errorCode"] for each in at.produce(*bombs, topic=topic)]
+                assert tracemalloc.get_traced_memory()[1] < 16 << 20
+            finally:
+                tracemalloc.stop()
+            assert codes == [Errors.MESSAGE_TOO_LARGE] * 3

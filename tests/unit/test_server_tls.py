@@ -102,6 +102,10 @@ def test_keys_in_files(authority: Authority, tmp_path: Path) -> None:
             "ssl.keystore.type": kind, "ssl.keystore.location": str(store), "ssl.keystore.password": "hush", **trust,
         }  # fmt: skip
         assert shake(context(settings), authority)[0] == "TLSv1.3"
+    default = {"ssl.keystore.location": str(both), "ssl.truststore.location": str(trusted)}
+    assert shake(context({**default, "ssl.client.auth": "required"}), authority)[2].endswith("RETURN_A_CERTIFICATE")
+    with pytest.raises(InvalidConfigurationException, match="password is not specified"):
+        context({**default, "ssl.keystore.location": str(store)})
     with pytest.raises(ConfigException, match="of type PKCS12"):
         context({**settings, "ssl.keystore.password": "wrong"})
     with pytest.raises(ConfigException, match="set the type to PEM"):
@@ -113,6 +117,32 @@ def test_keys_in_files(authority: Authority, tmp_path: Path) -> None:
         context({**settings, "ssl.keystore.location": str(tmp_path / "missing")})
     with pytest.raises(InvalidConfigurationException, match="Failed to load PEM SSL keystore"):
         context({**pem, "ssl.keystore.location": str(tmp_path / "missing"), **trust})
+
+
+def test_what_is_wrong_with_a_pem_file(authority: Authority, tmp_path: Path) -> None:
+    server, other = authority.sign(CN="localhost"), authority.sign(CN="other")
+    file = tmp_path / "server.pem"
+    nonsense = "-----BEGIN {0}-----\nAAAA\n-----END {0}-----\n"
+    for text, password, why in (
+        ("", None, "no private key"),
+        (server.pem, None, "no private key"),
+        (server.key_pem(), None, "no certificate"),
+        (other.key_pem() + server.pem, None, "does not belong to its first certificate"),
+        (server.key_pem("hush") + server.pem, None, r"is encrypted \(ssl.key.password"),
+        (server.key_pem("hush") + server.pem, "wrong", "ssl.key.password does not open"),
+        (nonsense.format("PRIVATE KEY") + server.pem, None, "private key cannot be read"),
+        (server.key_pem() + nonsense.format("CERTIFICATE"), None, "a certificate in it cannot be read"),
+    ):
+        file.write_text(text)
+        settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(file), "ssl.key.password": password}
+        with pytest.raises(InvalidConfigurationException, match=why) as error:
+            context(settings)
+        assert str(error.value).startswith(f"Failed to load PEM SSL keystore {file}: ")
+    with pytest.raises(InvalidConfigurationException, match=r"SSL truststore .*missing: No such file"):
+        context(pem_settings(authority) | {"ssl.truststore.certificates": None, "ssl.truststore.location": "missing"})
+    file.write_text(server.key_pem())
+    with pytest.raises(InvalidConfigurationException, match="no certificate"):
+        context(pem_settings(authority) | {"ssl.truststore.certificates": None, "ssl.truststore.location": str(file)})
 
 
 def test_certificates_of_clients(authority: Authority, tmp_path: Path) -> None:
@@ -167,7 +197,7 @@ def test_suites(authority: Authority) -> None:
         ),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.location": "x", "ssl.keystore.password": "x"}, "PEM format"),
         ({"ssl.keystore.password": "x"}, "key store is not specified"),
-        ({"ssl.keystore.location": "x"}, "password is not specified"),
+        ({"ssl.keystore.location": os.__file__}, "password is not specified"),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_each_other(settings: dict[str, str], text: str) -> None:

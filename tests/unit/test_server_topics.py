@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from kafkalog.server.broker import Broker
 from kafkalog.server.handlers import configs, log_dirs, topics
 from kafkalog.server.request import Request
 from kafkalog.server.resource_configs import ConfigType
-from kafkalog.server.security.setup import open_records, save_configs
+from kafkalog.server.security.setup import save_configs, state_file_of
 from kafkalog.server.settings import ServerSettings
 
 HANDLERS = {**topics.HANDLERS, **configs.HANDLERS, **log_dirs.HANDLERS}
@@ -235,6 +236,41 @@ def test_an_unknown_operation_fails_all_topics_of_the_request(broker: Broker) ->
     assert broker.home.catalog.must("other").overrides == {}
 
 
+@pytest.mark.parametrize("resource", [(32, "workers"), (2, "orders")], ids=["group", "topic"])
+def test_changes_at_the_same_time_are_all_kept(broker: Broker, resource: tuple[int, str]) -> None:
+    create(broker, "orders")
+    names = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "share.session.timeout.ms")
+    if resource[0] == 2:
+        names = ("retention.ms", "segment.ms", "max.message.bytes")
+    starts = threading.Barrier(len(names), timeout=10)
+
+    def change(name: str, value: int) -> None:
+        starts.wait()
+        for _ in range(10):
+            for operation, text in ((DELETE, None), (SET, str(value))):
+                assert alter(broker, resource, (name, operation, text)) is Errors.NONE
+
+    values = {name: 50_000 + 10 * number for number, name in enumerate(names)}
+    values["consumer.heartbeat.interval.ms"] = 6000
+    threads = [threading.Thread(target=change, args=(name, values[name])) for name in names]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    found = describe(broker, resource)
+    assert {name: found[name]["value"] for name in names} == {name: str(values[name]) for name in names}
+
+
+def test_a_client_sets_nothing_that_kafka_does_not_know(broker: Broker) -> None:
+    before = broker.settings["users.file"]
+    for name in ("users.file", "listener.name.plain.users.file", "users"):
+        assert alter(broker, ALL_BROKERS, (name, SET, "/nowhere")) is Errors.NONE  # Kafka keeps unknown names too
+    assert alter(broker, ALL_BROKERS, ("log.retention.ms", SET, "7000")) is Errors.NONE
+    assert broker.settings["users.file"] == before
+    assert broker.settings["log.retention.ms"] == 7000
+    assert "users.file" in describe(broker, ALL_BROKERS)
+
+
 def test_the_texts_of_refused_resources(broker: Broker) -> None:
     create(broker, "orders")
 
@@ -284,7 +320,7 @@ def test_settings_of_brokers_take_effect_and_stay(broker: Broker) -> None:
     assert alter(broker, ALL_BROKERS, ("log.retention.ms", SET, "7000")) is Errors.NONE
     assert [manager.config_of(each).retention_ms for each in ("orders", "kept")] == [7000, 9000]
     again = Broker(broker.home, ServerSettings.from_props({}))
-    open_records(again)
+    state_file_of(again)
     assert again.configs.of(ALL_BROKERS)["log.retention.ms"] == "7000"
     assert alter(broker, ALL_BROKERS, ("log.retention.ms", DELETE, None)) is Errors.NONE
     assert manager.config_of("orders").retention_ms == before
@@ -349,6 +385,9 @@ def test_partitions_are_shown_in_their_directories_and_moved(broker: Broker) -> 
     assert move(target, number=5) is Errors.UNKNOWN_TOPIC_OR_PARTITION
     assert move(target, name="no") is Errors.UNKNOWN_TOPIC_OR_PARTITION
     assert move(source) is Errors.NONE
-    assert move(target) is Errors.NONE
-    log_dirs.wait_for_moves()
+    threads = threading.active_count()
+    for _ in range(50):
+        assert move(target) is Errors.NONE
+    assert threading.active_count() <= threads + 2  # one for each directory
+    log_dirs.moves_of(broker).wait()
     assert places() == {source: [], target: [0]}

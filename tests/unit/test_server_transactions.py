@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog._face.producer_ids import BLOCK_SIZE, FIRST_PRODUCER_ID, ProducerIds
+from kafkalog._face.producer_ids import BLOCK_SIZE, FIRST_PRODUCER_ID, ProducerIds, counter_after
 from kafkalog._face.transactional_ids import STORE_PRODUCER_IDS
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
 from kafkalog.engine.files import OS_FILES
@@ -74,6 +74,21 @@ def test_ids_are_given_once(tmp_path: Path) -> None:
     assert ids(5, FIRST_PRODUCER_ID + 7, STORE_PRODUCER_IDS[3]).next() == FIRST_PRODUCER_ID + 8
     (tmp_path / PRODUCER_IDS_FILE).write_bytes(b"damage")
     assert ids(FIRST_PRODUCER_ID + 7).next() == FIRST_PRODUCER_ID + 8
+
+
+def test_a_restored_counter_goes_on_behind_all_that_were_given_since(tmp_path: Path) -> None:
+    """A restored store gives none of the ids that clients got after the backup, and that they may still use."""
+    held = b"0\n%d\n" % (FIRST_PRODUCER_ID + 7)
+
+    def first_of(data: bytes) -> int:
+        (tmp_path / PRODUCER_IDS_FILE).write_bytes(data)
+        return ProducerIds(lambda: [str(tmp_path)], OS_FILES, tuple).next() - FIRST_PRODUCER_ID
+
+    assert first_of(held) == 7
+    assert first_of(counter_after(held, 0)) == 7 + BLOCK_SIZE
+    assert first_of(counter_after(held, -50)) == 7 + BLOCK_SIZE
+    assert first_of(counter_after(held, 60_000)) == 7 + 60_001 * BLOCK_SIZE
+    assert counter_after(b"damage", 60_000) == b"damage"
 
 
 def test_idempotent_producers_have_different_ids(at: Node) -> None:

@@ -23,13 +23,15 @@ from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.engine.segment.file_records import FileRecords
 from kafkalog.errors import InvalidTopicException
 from kafkalog.metrics import MetricsRegistry
-from kafkalog.server import Server
+from kafkalog.server import Server, transport
 from kafkalog.server.broker import Broker, Fault
 from kafkalog.server.request import Encoded, Pending, Request
+from kafkalog.server.transport import REQUESTS_MAX
 from kafkalog.store import Store
 from tests.certificates import Authority
 from tests.file_doubles import UnsyncedFiles
-from tests.unit.server_kit import SOFTWARE, Client, frame
+from tests.unit.server_kit import SOFTWARE
+from tests.wire.client import Client, frame
 
 VERSIONS, METADATA, HEARTBEAT = ApiKeys.API_VERSIONS, ApiKeys.METADATA, ApiKeys.HEARTBEAT
 Handler = Callable[[Broker, Request], Any]
@@ -83,6 +85,33 @@ def test_pipelined_requests_are_answered_in_order(store: Store) -> None:
         assert found == list(range(200))
 
 
+def test_many_pipelined_requests_leave_turns_to_others(store: Store) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    order: list[int] = []
+
+    def noted(broker: Broker, request: Request) -> Any:
+        order.append(request.api_key)
+        if len(order) == 1:
+            begun.set()
+            may_go_on.wait(10)
+        return {"brokers": [], "topics": []} if request.api_key == METADATA else {"errorCode": 0}
+
+    with served(store) as server, Client(server.addresses[0]) as many, Client(server.addresses[0]) as one:
+        for key in (METADATA, HEARTBEAT):
+            handled_by(server, key, noted)
+        many.sock.sendall(frame(METADATA, 0, {"topics": []}) * 1000)
+        assert begun.wait(10)
+        beat = {"groupId": "g", "generationId": 1, "memberId": "m"}
+        one.sock.sendall(frame(HEARTBEAT, 0, beat))
+        time.sleep(0.05)  # it arrives while the first request is handled
+        may_go_on.set()
+        assert one.answer(HEARTBEAT, 0)["errorCode"] == 0
+        for _ in range(1000):
+            many.answer(METADATA, 0)
+        assert len(order) == 1001
+        assert order.index(HEARTBEAT) <= 2 * REQUESTS_MAX
+
+
 def test_answers_that_come_later_keep_the_order(store: Store) -> None:
     pendings: list[Pending] = []
 
@@ -128,6 +157,22 @@ def test_blocking_handlers_block_nobody(store: Store) -> None:
         assert first.answer(METADATA, 0)["topics"] == []
 
 
+def test_a_large_request_blocks_nobody(store: Store) -> None:
+    threads: list[str] = []
+
+    def noted(broker: Broker, request: Request) -> Any:
+        threads.append(threading.current_thread().name)
+        return {"brokers": [], "topics": []}
+
+    with served(store) as server, Client(server.addresses[0]) as client:
+        handled_by(server, METADATA, noted)
+        for count in (1, 2000):
+            client.ask(METADATA, 1, {"topics": [{"name": f"topic-{number}"} for number in range(count)]})
+    small, large = threads
+    assert small == "kafkalog-server"
+    assert large.startswith("kafkalog-request-handler")
+
+
 def test_errors_of_handlers(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     def wrong(broker: Broker, request: Request) -> Any:
         raise InvalidTopicException("no") if request.body["topics"] else ZeroDivisionError
@@ -166,7 +211,7 @@ def test_the_log_has_client_and_request(store: Store, caplog: pytest.LogCaptureF
         client.sock.sendall(frame(METADATA, 99, body=b""))
         assert client.is_closed()
     lines = [record.getMessage() for record in caplog.records]
-    assert any("client c: ApiVersions v4, correlation 1:" in line and f":{port}" in line for line in lines), lines
+    assert any("client wire: ApiVersions v4, correlation 1:" in line and f":{port}" in line for line in lines), lines
     assert any("unsupported version 99" in line and f":{port}" in line for line in lines), lines
 
 
@@ -338,6 +383,39 @@ def test_idle_connections_are_closed(store: Store) -> None:
         assert client.is_closed()
 
 
+def test_a_connection_is_idle_while_its_request_waits(store: Store) -> None:
+    def waits(broker: Broker, request: Request) -> Pending:
+        return Pending(is_waiting=True)
+
+    with served(store, connections_max_idle_ms=100) as server, Client(server.addresses[0]) as client:
+        handled_by(server, METADATA, waits)
+        client.sock.sendall(frame(METADATA, 0, {"topics": []}))
+        assert client.is_closed()
+        assert server._transport is not None
+        transport = server._transport
+        assert eventually(lambda: not transport.links)
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_requests_that_wait_for_others_take_no_memory(store: Store, is_waiting: bool) -> None:
+    pendings: list[Pending] = []
+
+    def later(broker: Broker, request: Request) -> Pending:
+        pendings.append(Pending(is_waiting=is_waiting))
+        return pendings[-1]
+
+    with served(store) as server, Client(server.addresses[0]) as client:
+        handled_by(server, HEARTBEAT, later)
+        client.sock.sendall(frame(HEARTBEAT, 0, {"groupId": "g" * 30_000, "generationId": 1, "memberId": "m"}))
+        assert eventually(lambda: len(pendings) == 1)
+        assert server._transport is not None
+        transport = server._transport
+        assert eventually(lambda: transport.memory_used < 1000) is is_waiting
+        pendings[0].complete({"errorCode": 0})
+        assert client.answer(HEARTBEAT, 0)["errorCode"] == 0
+        assert eventually(lambda: transport.memory_used == 0)
+
+
 def test_large_requests_share_the_memory(store: Store) -> None:
     settings = {"queued_max_request_bytes": 300_000, "socket_request_max_bytes": 1 << 20}
     with served(store, **settings) as server:
@@ -346,7 +424,7 @@ def test_large_requests_share_the_memory(store: Store) -> None:
         handled_by(server, METADATA, lambda broker, request: {"brokers": [], "topics": []})
 
         def ask() -> None:
-            with Client(server.addresses[0], 20) as client:
+            with Client(server.addresses[0], timeout_s=20) as client:
                 client.sock.sendall(data)
                 answers.append(client.answer(METADATA, 1))
 
@@ -360,6 +438,22 @@ def test_large_requests_share_the_memory(store: Store) -> None:
         memory = server._transport.memory
         assert memory.peak < 300_000 + 2 * len(data) + 6 * (256 << 10)
         assert eventually(lambda: memory.used == 0)
+
+
+def test_stalled_requests_are_given_up_if_others_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that never end use up the memory: small ones are answered all the while, and a large one is at last."""
+    monkeypatch.setattr(transport, "STALLED_MS", 100)
+    settings = {"queued_max_request_bytes": 300_000, "socket_request_max_bytes": 1 << 20}
+    with served(store, **settings) as server, contextlib.ExitStack() as stack:
+        handled_by(server, METADATA, lambda broker, request: {"brokers": [], "topics": []})
+        for _ in range(8):
+            stalled = stack.enter_context(Client(server.addresses[0]))
+            stalled.sock.sendall(struct.pack(">i", 1 << 20) + bytes(100_000))
+        with Client(server.addresses[0]) as small, Client(server.addresses[0], timeout_s=20) as large:
+            assert small.ask(VERSIONS, 0)["errorCode"] == 0
+            large.sock.sendall(frame(METADATA, 1, {"topics": [{"name": "a" * 249} for _ in range(3000)]}))
+            assert small.ask(VERSIONS, 0)["errorCode"] == 0
+            assert large.answer(METADATA, 1)["topics"] == []
 
 
 def test_a_throttled_connection_is_not_read(store: Store) -> None:

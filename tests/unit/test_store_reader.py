@@ -298,16 +298,131 @@ def test_filters(store: kafkalog.Store) -> None:
     topic.append_many([(b"old", b"k1", (), 5)])
     reader = store.reader(topics=["t"], key_prefix=b"k1", start_time=1010, end_time=1020)
     assert values(reader) == [b"10", b"13", b"16", b"19"]
-    assert reader.lag() == {T0: 0}
-    assert reader.position(T0) == 32
+    assert reader.lag() == {T0: 12}  # from the first record at the end on
+    assert reader.position(T0) == 20
     arrow = store.reader(topics=["t"], key_prefix=b"k1", start_time=1010, end_time=1020)
     assert [row for batch in arrow.batches(["value"]) for row in batch["value"].to_pylist()] == [
         b"10", b"13", b"16", b"19",
     ]  # fmt: skip
-    assert arrow.lag() == {T0: 0}
+    assert arrow.lag() == {T0: 12}
     assert store.reader(topics=["t"], start_time=5000).position(T0) == 32
     # one that came too late is in the range by its timestamp
     assert values(store.reader(topics=["t"], end_time=10)) == [b"old"]
+
+
+READS: dict[str, Callable[[Any], list[bytes]]] = {
+    "iterate": values,
+    "records": lambda reader: values(reader.records()),
+    "follow": lambda reader: values(reader.follow(timeout_ms=1)),
+    "poll": lambda reader: values(reader.poll()),
+    "polls": lambda reader: [each for _ in range(20) for each in values(reader.poll(3))],
+    "async": lambda reader: asyncio.run(collected(reader)),
+    "arrow": lambda reader: reader.read_arrow(["value"])["value"].to_pylist(),
+    "batches": lambda reader: [
+        each for batch in reader.batches(["value"], batch_rows=3) for each in batch["value"].to_pylist()
+    ],
+}
+
+
+async def collected(reader: Any) -> list[bytes]:
+    return [record.value async for record in reader]
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+@pytest.mark.parametrize("how", READS)
+@pytest.mark.parametrize("one_batch", [False, True])
+@pytest.mark.parametrize("end", [{"end": 10}, {"end_time": NOW_MS + 10}])
+def test_what_is_behind_the_end_is_for_later_readers(
+    store: kafkalog.Store, is_group: bool, how: str, one_batch: bool, end: dict[str, Any]
+) -> None:
+    topic = store.create_topic("t")
+    records = [(b"%d" % each, None, (), NOW_MS + each) for each in range(30)]
+    for some in [records] if one_batch else [[each] for each in records]:
+        topic.append_many(some)
+    with store.reader("c", topics=["t"], group=is_group, **end) as reader:
+        assert READS[how](reader) == wanted_values(0, 10)
+        assert reader.positions() == {T0: 10} == {T0: reader.position(T0)}
+        assert "t-0@10" in repr(reader)
+        assert reader.lag() == {T0: 20}
+        assert READS[how](reader) == []
+        assert reader.commit() == {T0: 10}
+    with store.reader("c", topics=["t"], group=is_group, **end) as reader:
+        assert READS[how](reader) == []
+        assert reader.commit() == {T0: 10}
+    with store.reader("c", topics=["t"], group=is_group) as reader:
+        assert READS[how](reader) == wanted_values(10, 30)
+
+
+def wanted_values(start: int, end: int) -> list[bytes]:
+    return [b"%d" % each for each in range(start, end)]
+
+
+@pytest.mark.parametrize("how", READS)
+def test_a_record_that_came_late_comes_again_behind_the_end(store: kafkalog.Store, how: str) -> None:
+    times = [1, 2, 12, 3, 13, 4]
+    store.create_topic("t").append_many([(b"%d" % each, None, (), NOW_MS + each) for each in times])
+    with store.reader("c", topics=["t"], end_time=NOW_MS + 10) as reader:
+        assert READS[how](reader) == [b"1", b"2", b"3", b"4"]
+        assert reader.commit() == {T0: 2}
+    with store.reader("c", topics=["t"], end_time=NOW_MS + 13) as reader:
+        assert READS[how](reader) == [b"12", b"3", b"4"]
+        assert reader.commit() == {T0: 4}
+
+
+def test_the_end_after_a_seek(store: kafkalog.Store) -> None:
+    topic = store.create_topic("t")
+    topic.append_many([(b"%d" % each, None, (), NOW_MS + each) for each in range(30)])
+    for end in ({"end": 10}, {"end_time": NOW_MS + 10}):
+        with store.reader("c", topics=["t"], **end) as reader:
+            assert values(reader) == wanted_values(0, 10)
+            reader.seek(T0, 20)
+            assert reader.positions() == {T0: 20}
+            assert values(reader) == []
+            assert reader.commit() == {T0: 20}
+            reader.seek(T0, 5)
+            assert reader.positions() == {T0: 5}
+            assert values(reader) == wanted_values(5, 10)
+            assert reader.commit() == {T0: 10}
+            reader.commit({T0: 3})
+            reader.rewind()
+            assert values(reader.poll(2)) == wanted_values(3, 5)
+            assert reader.commit() == {T0: 5}
+        store.delete_cursor("c")
+    with store.reader("c", topics=["t"], end=10, start_offsets={T0: 15}) as reader:
+        assert values(reader) == []
+        assert reader.commit() == {T0: 15}
+
+
+def test_excluded_records_before_the_end_count_as_read(store: kafkalog.Store) -> None:
+    topic = store.create_topic("t")
+    topic.append_many([(b"%d" % each, b"k%d" % (each % 2), (), NOW_MS + each) for each in range(20)])
+    for end in ({"end": 9}, {"end_time": NOW_MS + 9}):
+        with store.reader(topics=["t"], key="k0", **end) as reader:
+            assert values(reader) == [b"0", b"2", b"4", b"6", b"8"]
+            assert reader.positions() == {T0: 9}
+    with store.reader(topics=["t"], key="k0") as reader:
+        assert reader.positions() == {T0: 0}
+        assert len(values(reader)) == 10
+        assert reader.positions() == {T0: 20}
+
+
+def test_an_interrupted_poll_up_to_an_end_comes_again(store: kafkalog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = store.create_topic("t")
+    topic.append_many([(b"%d" % each, None, (), NOW_MS + each % 12) for each in range(30)])
+    with store.reader("c", topics=["t"], end_time=NOW_MS + 11) as reader:
+        poll = reader._poll
+
+        def interrupted(*args: Any) -> None:
+            poll(*args)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(reader, "_poll", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                reader.poll()
+        assert reader.positions() == {T0: 0}
+        assert values(reader.poll()) == [each for each in wanted_values(0, 30) if each not in (b"11", b"23")]
+        assert reader.commit() == {T0: 11}
 
 
 def test_read_committed_passes_over_what_nobody_sees(store: kafkalog.Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kafkalog._native.state.rung import RungBells
 from kafkalog.engine.files import ManualClock
 from kafkalog.server.durable import GroupCommit
-from kafkalog.server.waiting_fetches import TICK_MS, Waker, Watch
+from kafkalog.server.waiting_fetches import TICK_MS, TIMES_SPARE, Waker, Watch
 from tests.unit.data_kit import node
 
 
@@ -111,11 +111,55 @@ def test_one_timer_serves_all_that_wait(loop: Loop) -> None:
         clock.advance(50)
         loop.timers[2][1]()
         assert [each.finished for each in fetches] == [0, 0, 0, 1]
-        assert loop.timers[3][0] == 50
-        clock.advance(60)
-        loop.timers[3][1]()
+        assert len(loop.timers) == 3  # the one of 100 is still to come
+        for at_ms in (100, 105):
+            clock.advance(at_ms - waiting.now_ms())
+            loop.timers[1 if at_ms == 100 else 0][1]()
         assert [each.finished for each in fetches] == [1, 1, 0, 1]
         assert waiting.count == 1
+        assert [delay for delay, _ in loop.timers[3:]] == [395]
+    finally:
+        waker.close()
+
+
+def test_timers_do_not_multiply(loop: Loop) -> None:
+    clock = ManualClock(0)
+    waker = Waker(clock, loop.later, loop.watch)
+    try:
+        waiting, ended = waker.waiting, 0
+        patient = Waits()
+        waiting.wait(Watch(waiting), patient, 400)
+        for turn in range(200):  # each is due earlier than the patient one, which begins anew whenever it ends
+            quick = Waits()
+            waiting.wait(Watch(waiting), quick, 20)
+            clock.advance(20)
+            passed = [(delay - 20, run) for delay, run in loop.timers]
+            loop.timers[:] = [each for each in passed if each[0] > 0]
+            for delay, run in passed:
+                if delay <= 0:
+                    run()
+            assert quick.finished == 1, turn
+            assert len(loop.timers) <= 2, turn
+            if patient.finished:
+                ended += 1
+                patient = Waits()
+                waiting.wait(Watch(waiting), patient, 400)
+        assert ended == 10
+    finally:
+        waker.close()
+
+
+def test_what_ends_long_before_its_time_takes_no_place(loop: Loop) -> None:
+    waker = Waker(ManualClock(0), loop.later, loop.watch)
+    try:
+        waiting = waker.waiting
+        for number in range(10_000):
+            watch = Watch(waiting)
+            waiting.wait(watch, Waits(), 10**9 - 1000 * number)
+            waiting.end(watch)
+        assert len(waiting._times) <= 2 * TIMES_SPARE
+        assert waiting._by_time == {}
+        assert waiting.next_due_ms() is None
     finally:
         waker.close()
 

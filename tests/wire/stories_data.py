@@ -66,6 +66,14 @@ def produce(talk: Talk) -> None:
             packed = to_produce("produced", topic_id, {0: batch(20, codec=codec)})
             talk.ask("Produce", version, at_version(packed, version))
     talk.patience_seconds = TIMEOUT_SECONDS
+    for version in (3, 9, 13):
+        for acks in (-1, 1, 2):  # a topic twice, and a partition twice: the last one counts
+            sent = [to_produce("produced", topic_id, {0: batch(2), 1: batch()})["topicData"],
+                    to_produce("unknown", UNKNOWN_ID, {0: batch()})["topicData"],
+                    to_produce("produced", topic_id, {9: batch(), 0: batch(4)})["topicData"],
+                    to_produce("unknown", UNKNOWN_ID, {1: batch()})["topicData"]]  # fmt: skip
+            twice = {"acks": acks, "timeoutMs": 30000, "topicData": [row for rows in sent for row in rows]}
+            talk.ask("Produce", version, at_version(twice, version))
     talk.ask("Produce", 9, {"acks": -1, "timeoutMs": 1, "topicData": []})
     create(talk, "kept", 1, {"cleanup.policy": "compact"})
     keyless = build_batch([(TIME, None, b"v", [])])
@@ -131,9 +139,53 @@ def fetch_sessions(talk: Talk) -> None:
             at_version(fetch_values("session", topic_id, {0: 0}, sessionEpoch=-1, sessionId=session), version),
         )
         talk.ask("Fetch", version, again | {"sessionEpoch": 4})
+        begun = talk.ask(
+            "Fetch", version, at_version(fetch_values("session", topic_id, {0: 0, 1: 0}, sessionEpoch=0), version)
+        )
+        level = {"isolationLevel": 2, "sessionId": begun.get("sessionId", 0)}  # no such level
+        for epoch in (9, 1, 2):
+            talk.ask("Fetch", version, again | level | {"sessionEpoch": epoch})
+        talk.ask("Fetch", version, again | level | {"sessionEpoch": 3, "isolationLevel": 0})
         for epoch in (0, -1) if version >= 13 else ():
             nameless = fetch_values("", "A" * 22, {0: 0}, sessionEpoch=epoch)
             talk.ask("Fetch", version, at_version(nameless, version))
+
+
+def fetch_by_unknown_ids(talk: Talk) -> None:
+    """Ids that no topic has, the id of zeros among them, in every order, with and without a session."""
+    known = create(talk, "by-id")
+    rows = {
+        "zeros": ("A" * 22, [0]),
+        "zeros twice": ("A" * 22, [0, 1]),
+        "unknown": (UNKNOWN_ID, [0, 1]),
+        "known": (known, [0]),
+        "no partition": (known, [7]),
+    }
+    orders: tuple[tuple[str, ...], ...] = (
+        *(("zeros",), ("zeros twice",), ("zeros", "zeros"), ("zeros", "unknown"), ("unknown", "zeros")),
+        *(("zeros", "known"), ("known", "zeros"), ("known", "zeros", "unknown"), ("known", "unknown", "zeros")),
+        *(("no partition", "zeros"), ("no partition", "unknown", "known"), ("zeros", "no partition")),
+    )
+    for version in (13, 15, 18):
+        for order in orders:
+            asked = [
+                {
+                    "topicId": rows[name][0],
+                    "partitions": [{"partition": number, "fetchOffset": 0} for number in rows[name][1]],
+                }
+                for name in order
+            ]
+            for session in (0, -1):
+                values = fetch_values("", known, {}) | {"topics": asked, "sessionEpoch": session}
+                talk.ask("Fetch", version, values)
+            begun = talk.ask(
+                "Fetch", version, at_version(fetch_values("by-id", known, {0: 0}, sessionEpoch=0), version)
+            )
+            again = values | {"sessionId": begun.get("sessionId", 0), "sessionEpoch": 1}
+            talk.ask("Fetch", version, again)
+            talk.ask("Fetch", version, again | {"sessionEpoch": 2, "topics": []})
+            gone = [{"topicId": row["topicId"], "partitions": [0, 1]} for row in asked]
+            talk.ask("Fetch", version, again | {"sessionEpoch": 3, "topics": [], "forgottenTopicsData": gone})
 
 
 def offsets(talk: Talk) -> None:
@@ -183,8 +235,8 @@ def no_partitions(talk: Talk) -> None:
                 talk.ask("Produce", version, at_version(sent, version))
     for version in range(4, 19):
         talk.ask("Fetch", version, at_version({"maxWaitMs": 0, "topics": rows}, version))
-        level = fetch_values("bare", topic_id, {0: 0}, isolationLevel=2)
-        talk.ask("Fetch", version, at_version(level, version))
+        wrong = fetch_values("bare", topic_id, {0: 0}, isolationLevel=2)
+        talk.ask("Fetch", version, at_version(wrong, version))
     topics = [{"name": "bare", "partitions": []}, {"name": "", "partitions": []}]
     old = {"v3AndBelowTransactionalId": "bare", "v3AndBelowProducerId": 1, "v3AndBelowProducerEpoch": 0}
     for version in range(4):
@@ -196,11 +248,67 @@ def no_partitions(talk: Talk) -> None:
             talk.ask("AddPartitionsToTxn", version, {"transactions": [one | {"transactionalId": "", "topics": topics}]})
 
 
+def markers(talk: Talk) -> None:
+    """WriteTxnMarkers in all its versions: over open transactions, none, and producers that nobody knows."""
+    ready_coordinator(talk)
+    topic_id = create(talk, "marked", 2)
+    talk.each("WriteTxnMarkers", {"markers": []})
+    begun = talk.ask("InitProducerId", 4, {"transactionalId": "marked", "transactionTimeoutMs": 60000})
+    own = {"producerId": begun["producerId"], "producerEpoch": begun["producerEpoch"]}
+    add: Values = {"v3AndBelowTransactionalId": "marked", "v3AndBelowProducerId": own["producerId"],
+                   "v3AndBelowProducerEpoch": own["producerEpoch"],
+                   "v3AndBelowTopics": [{"name": "marked", "partitions": [0, 1]}]}  # fmt: skip
+    talk.wait("AddPartitionsToTxn", add, _added, version=3)
+    both = [{"name": "marked", "partitionIndexes": [0, 1]}]
+    some = [
+        {"name": "marked", "partitionIndexes": [1, 9, -1]},
+        {"name": "unknown", "partitionIndexes": [0]},
+        {"name": "", "partitionIndexes": [0]},
+        {"name": "marked", "partitionIndexes": []},
+    ]
+    sequence = 0
+    for version in (1, 2):
+        for transaction_version in (0, 1, 2, 3, -1) if version == 2 else (0,):
+            marker: Values = {**own, "transactionResult": True, "coordinatorEpoch": 0, "topics": both}
+            if version == 2:
+                marker["transactionVersion"] = transaction_version
+            records = batch(2, is_transactional=True, base_sequence=sequence, producer_id=own["producerId"],
+                            producer_epoch=own["producerEpoch"])  # fmt: skip
+            sent = to_produce("marked", topic_id, {0: records, 1: records}, transactionalId="marked")
+            sequence += 2
+            talk.wait("Produce", at_version(sent, 11), _produced, version=11)
+            changes: tuple[Values, ...] = (
+                *({"topics": some, "transactionResult": False}, {"producerEpoch": -1}, {"coordinatorEpoch": -1}),
+                *({}, {"transactionResult": False}, {"coordinatorEpoch": 3}, {"coordinatorEpoch": 2}, {"topics": []}),
+                *({"producerId": 77_000}, {"producerId": -1}, {"coordinatorEpoch": 3, "topics": both[:1]}),
+            )
+            for change in changes:
+                talk.ask("WriteTxnMarkers", version, {"markers": [marker | change]})
+            internal = [{"name": "__consumer_offsets", "partitionIndexes": [0, 99]}]
+            twice = [marker | {"topics": internal}, marker | {"coordinatorEpoch": 3}, marker | {"topics": some}]
+            talk.ask("WriteTxnMarkers", version, {"markers": twice})
+            for isolation in (0, 1):
+                asked = fetch_values("marked", topic_id, {0: 0, 1: 0}, isolationLevel=isolation)
+                talk.ask("Fetch", 12, at_version(asked, 12))
+            talk.ask("DescribeProducers", 0, {"topics": [{"name": "marked", "partitionIndexes": [0, 1]}]})
+    newer = {**own, "producerEpoch": own["producerEpoch"] + 1, "transactionResult": True, "coordinatorEpoch": 3}
+    for version in (1, 2):  # an epoch that only a coordinator may know of, and then an older one
+        talk.ask("WriteTxnMarkers", version, {"markers": [newer | {"topics": both}]})
+        talk.ask("WriteTxnMarkers", version, {"markers": [newer | own | {"topics": both}]})
+    talk.ask("DescribeProducers", 0, {"topics": [{"name": "marked", "partitionIndexes": [0, 1]}]})
+
+
 def internal_topics(talk: Talk) -> None:
     ready_coordinator(talk)
     rows = [{"name": name} for name in ("__consumer_offsets", "__transaction_state", "__share_group_state")]
     talk.wait("Metadata", {"topics": rows}, lambda found: all(each["partitions"] for each in found["topics"]))
     talk.ask("DescribeTopicPartitions", 0, {"topics": rows})
+    keys = ["cleanup.policy", "compression.type", "min.insync.replicas", "retention.ms", "segment.bytes"]
+    wanted = [
+        {"resourceType": 2, "resourceName": row["name"], "configurationKeys": [*keys, "unclean.leader.election.enable"]}
+        for row in rows
+    ]
+    talk.ask("DescribeConfigs", 4, {"resources": wanted, "includeSynonyms": True})
 
 
 def ready_coordinator(talk: Talk) -> None:
@@ -356,5 +464,16 @@ def _complete(answer: Values) -> bool:
 
 STORIES = {
     story.__name__: story
-    for story in (produce, fetch, fetch_sessions, offsets, no_partitions, idempotent, transactions, internal_topics)
+    for story in (
+        produce,
+        fetch,
+        fetch_sessions,
+        fetch_by_unknown_ids,
+        offsets,
+        no_partitions,
+        idempotent,
+        transactions,
+        markers,
+        internal_topics,
+    )
 }

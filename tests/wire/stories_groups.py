@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from kafkalog.engine.format.messages import Values
+from tests.wire.client import BY_NAME
 from tests.wire.stories_data import at_version, batch, to_produce
 from tests.wire.stories_topics import UNKNOWN_ID, create
-from tests.wire.talk import BY_NAME, Talk, fitting
+from tests.wire.talk import Talk, fitting
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\5owned\0\0\0\0"
 
@@ -231,6 +232,9 @@ def consumer_groups(talk: Talk) -> None:
                     beat = {"groupId": "by-regex", "memberId": named["memberId"], "memberEpoch": epoch}
                     talk.wait("ConsumerGroupHeartbeat", beat, partial(_is_past, epoch))
         row = {"partitionIndex": 0, "committedOffset": 3}
+        for whose, epoch in ((None, -1), (None, 0), (None, 5), ("nobody", 1), (member, 99), (member, -1)):
+            of: Values = {"groupId": group, "memberId": whose, "memberEpoch": epoch, "topics": None}
+            talk.ask("OffsetFetch", 9, {"groups": [of], "requireStable": True})
         commit = {"groupId": group, "memberId": member, "generationIdOrMemberEpoch": first["memberEpoch"],
                   "topics": [{"name": "shared-out", "partitions": [row]}]}  # fmt: skip
         talk.ask("OffsetCommit", 9, commit)
@@ -296,6 +300,8 @@ def share_groups(talk: Talk) -> None:
         "groupId": "workers",
         "topics": [{"topicName": "queue", "partitions": [{"partitionIndex": 0, "startOffset": 1}]}],
     }
+    twice = [{"topicName": "unknown", "partitions": [{"partitionIndex": each, "startOffset": 1}]} for each in (0, 0, 2)]
+    talk.ask("AlterShareGroupOffsets", 0, {"groupId": "workers", "topics": twice})
     talk.ask("AlterShareGroupOffsets", 0, change)
     talk.ask("ShareGroupHeartbeat", 1, keep | {"memberEpoch": -1})
     talk.ask("AlterShareGroupOffsets", 0, change)

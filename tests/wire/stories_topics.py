@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kafkalog.engine.format.messages import Values
 from tests.wire.talk import Talk
 
@@ -178,6 +180,11 @@ def delete_topics(talk: Talk) -> None:
         talk.ask("DeleteTopics", 6, {"topics": rows, "timeoutMs": 30000})
 
 
+def _has(name: str, value: str) -> Callable[[Values], bool]:
+    """Whether an answer of DescribeConfigs says that a setting has a value."""
+    return lambda answer: any((row["name"], row["value"]) == (name, value) for row in answer["results"][0]["configs"])
+
+
 def configs(talk: Talk) -> None:
     create(talk, "set", 1, {"retention.ms": "5000"})
     names = ["retention.ms", "cleanup.policy", "max.message.bytes", "no.such.setting"]
@@ -215,6 +222,7 @@ def configs(talk: Talk) -> None:
         unknown = {"resourceType": 2, "resourceName": "unknown", "configs": changes[:1]}
         talk.ask("IncrementalAlterConfigs", version, {"resources": [unknown]})
         talk.ask("IncrementalAlterConfigs", version, {"resources": [unknown, unknown]})
+    talk.wait("DescribeConfigs", whole, _has("cleanup.policy", "compact"))  # a broker learns of it a moment later
     talk.each("DescribeConfigs", whole)
     for version in range(3):
         changes = [{"name": "retention.ms", "value": "7000"}]
@@ -224,7 +232,7 @@ def configs(talk: Talk) -> None:
         for resource in (set_, unknown, bad):
             talk.ask("AlterConfigs", version, {"resources": [resource], "validateOnly": True})
             talk.ask("AlterConfigs", version, {"resources": [resource]})
-    talk.ask("DescribeConfigs", 4, whole)
+    talk.wait("DescribeConfigs", whole, _has("retention.ms", "7000"))
     wrong = [{"name": "retention.ms", "configOperation": 9, "value": "1"}]
     right = [{"name": "retention.ms", "configOperation": 0, "value": "8000"}]
     for kind, name in ((2, "set"), (2, "unknown"), (4, "1"), (4, ""), (8, "1"), (16, "s"), (32, "g")):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from kafkalog.engine.format.message_tables import Field, Type
 from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.requests import Api, apis
+from tests.broker.servers import Servers
 from tests.conformance.messages import hostile
 from tests.sampling import LONG
 from tests.wire.normal import Normal, differences
 from tests.wire.permitted import is_permitted
-from tests.wire.servers import Pair
 from tests.wire.stories_data import batch
 from tests.wire.stories_topics import UNKNOWN_ID, create
 from tests.wire.talk import Talk
@@ -105,7 +105,7 @@ def _fits(values: Values) -> bool:
 
 
 @pytest.fixture(scope="module")
-def served(servers: Pair) -> list[Api]:
+def served(servers: Servers) -> list[Api]:
     found = []
     for bootstrap in servers:
         with Talk(bootstrap) as talk:
@@ -116,7 +116,7 @@ def served(servers: Pair) -> list[Api]:
     return [apis()[key] for key in sorted(found[0] & found[1]) if apis()[key].name not in LEFT_OUT]
 
 
-def test_random_sequences(servers: Pair, served: list[Api]) -> None:
+def test_random_sequences(servers: Servers, served: list[Api]) -> None:
     normals = Normal(), Normal()
 
     @settings(

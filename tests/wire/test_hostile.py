@@ -9,13 +9,14 @@ import pytest
 
 from kafkalog.engine.format.messages import Values
 from kafkalog.engine.format.requests import Api, apis, header_messages
+from tests.broker.servers import Servers
+from tests.wire.client import BY_NAME
 from tests.wire.normal import Normal, differences
 from tests.wire.permitted import is_permitted
-from tests.wire.servers import Pair
 from tests.wire.stories_data import ready_coordinator
 from tests.wire.stories_groups import ready_groups
 from tests.wire.stories_topics import create
-from tests.wire.talk import BY_NAME, NOTHING, Talk, fitting
+from tests.wire.talk import NOTHING, Talk, fitting
 
 pytestmark = pytest.mark.broker
 
@@ -69,7 +70,7 @@ def outcome(bootstrap: str, data: bytes) -> bytes | str:
         return talk.send(data)
 
 
-def assert_alike(servers: Pair, cases: Iterator[tuple[str, bytes]]) -> None:
+def assert_alike(servers: Servers, cases: Iterator[tuple[str, bytes]]) -> None:
     found: dict[str, str] = {}  # each difference of an API once
     for what, data in cases:
         theirs, ours = (outcome(server, data) for server in servers)
@@ -98,7 +99,7 @@ def different_answers(data: bytes, theirs: bytes, ours: bytes) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def served(servers: Pair) -> list[Api]:
+def served(servers: Servers) -> list[Api]:
     """The APIs that both serve, of listeners without authentication."""
     found = []
     for bootstrap in servers:
@@ -112,7 +113,7 @@ def served(servers: Pair) -> list[Api]:
     return [apis()[key] for key in sorted(found[0] & found[1])]
 
 
-def test_sizes(servers: Pair) -> None:
+def test_sizes(servers: Servers) -> None:
     def cases() -> Iterator[tuple[str, bytes]]:
         for size in (-1, -(2**31), 0, 1, 7, 104_857_601, 2**31 - 1):
             yield f"size {size}", struct.pack(">i", size) + b"\0" * 16
@@ -124,7 +125,7 @@ def test_sizes(servers: Pair) -> None:
     assert_alike(servers, cases())
 
 
-def test_unknown_keys(servers: Pair) -> None:
+def test_unknown_keys(servers: Servers) -> None:
     def cases() -> Iterator[tuple[str, bytes]]:
         for key in (-1, -32768, 4, 5, 6, 7, 52, 53, 58, 62, 70, 82, 95, 999, 32767):
             for version in (0, 1, 99):
@@ -134,7 +135,7 @@ def test_unknown_keys(servers: Pair) -> None:
     assert_alike(servers, cases())
 
 
-def test_unknown_versions(servers: Pair, served: list[Api]) -> None:
+def test_unknown_versions(servers: Servers, served: list[Api]) -> None:
     def cases() -> Iterator[tuple[str, bytes]]:
         for api in served:
             for version in {-1, -32768, api.lowest - 1, api.highest + 1, api.highest + 9, 32767}:
@@ -144,7 +145,7 @@ def test_unknown_versions(servers: Pair, served: list[Api]) -> None:
     assert_alike(servers, cases())
 
 
-def test_headers(servers: Pair) -> None:
+def test_headers(servers: Servers) -> None:
     good = header(3, 12, flexible=True) + body_of(BY_NAME["Metadata"], 12)
 
     def cases() -> Iterator[tuple[str, bytes]]:
@@ -161,7 +162,7 @@ def test_headers(servers: Pair) -> None:
     assert_alike(servers, cases())
 
 
-def test_truncated_bodies(servers: Pair, served: list[Api]) -> None:
+def test_truncated_bodies(servers: Servers, served: list[Api]) -> None:
     def cases() -> Iterator[tuple[str, bytes]]:
         for api in served:
             for version in {api.lowest, api.flexible_from, api.highest}:
@@ -175,7 +176,7 @@ def test_truncated_bodies(servers: Pair, served: list[Api]) -> None:
     assert_alike(servers, cases())
 
 
-def test_more_bytes_than_the_request(servers: Pair, served: list[Api]) -> None:
+def test_more_bytes_than_the_request(servers: Servers, served: list[Api]) -> None:
     def cases() -> Iterator[tuple[str, bytes]]:
         for api in served:
             if api.name in ("JoinGroup", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"):
@@ -187,7 +188,7 @@ def test_more_bytes_than_the_request(servers: Pair, served: list[Api]) -> None:
     assert_alike(servers, cases())
 
 
-def test_counts_and_sizes_inside(servers: Pair, served: list[Api]) -> None:
+def test_counts_and_sizes_inside(servers: Servers, served: list[Api]) -> None:
     def cases() -> Iterator[tuple[str, bytes]]:
         for api in served:
             for version in {api.lowest, api.highest}:
@@ -202,7 +203,7 @@ def test_counts_and_sizes_inside(servers: Pair, served: list[Api]) -> None:
     assert_alike(servers, cases())
 
 
-def test_requests_in_a_row(servers: Pair) -> None:
+def test_requests_in_a_row(servers: Servers) -> None:
     """Several requests at once are answered in their order, also if they come byte by byte."""
     requests = b"".join(framed(header(18, 0, number=number)) for number in range(5))
     for bootstrap in servers:

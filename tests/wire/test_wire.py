@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.broker.servers import Servers
 from tests.wire import stories_data, stories_groups, stories_topics
 from tests.wire.normal import Normal, differences
 from tests.wire.permitted import is_permitted
-from tests.wire.servers import Pair
 from tests.wire.talk import Talk
 
 pytestmark = pytest.mark.broker
@@ -45,7 +45,7 @@ def compared(theirs: list[tuple[str, Any]], ours: list[tuple[str, Any]]) -> list
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_the_same_answers(servers: Pair, name: str) -> None:
+def test_the_same_answers(servers: Servers, name: str) -> None:
     theirs, ours = (told(server, STORIES[name]) for server in servers)
     found = compared(theirs, ours)
     assert not found, "\n".join(found)
