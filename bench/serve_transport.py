@@ -15,7 +15,6 @@ import json
 import multiprocessing
 import os
 import socket
-import struct
 import tempfile
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 
 import kafkalog
 from kafkalog.engine.files import OS_FILES
-from kafkalog.engine.format.requests import ApiKeys, api
+from kafkalog.engine.format.requests import ApiKeys
 from kafkalog.engine.segment.file_records import FileRecords
 from kafkalog.server import Server
 from kafkalog.server.api import Apis
@@ -33,21 +32,14 @@ from kafkalog.server.broker import Broker
 from kafkalog.server.connection import Connection
 from kafkalog.server.request import ConnectionInfo, Encoded, Request
 from kafkalog.server.transport import part_bytes
+from tests.wire.client import frame
 
 ANSWER_BYTES = 1 << 20
 SMALL, LARGE = ApiKeys.API_VERSIONS, ApiKeys.METADATA
 
 
-def request(key: int, version: int, values: dict[str, Any]) -> bytes:
-    """A request with its size."""
-    body = struct.pack(">hhih", key, version, 1, 1) + b"c"
-    body += b"\0" if version >= api(key).flexible_from else b""
-    body += api(key).request.encode(values, version)
-    return struct.pack(">i", len(body)) + body
-
-
-ASK_SMALL = request(SMALL, 0, {})
-ASK_LARGE = request(LARGE, 1, {"topics": []})
+ASK_SMALL = frame(SMALL, 0)
+ASK_LARGE = frame(LARGE, 1, {"topics": []})
 
 
 # --- the servers -----------------------------------------------------------------------------------------

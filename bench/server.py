@@ -12,7 +12,8 @@ bare requests on a socket.
 - `latency`: 1,000 records a second, from the call of produce to the consumer.
 - `idle`: the server's CPU time while 1,000 members of groups wait, as consumers do: a long poll of 500 ms and a
   heartbeat every 3 s.
-- `topic`: a topic is created, written, read and deleted.
+- `topic`: a topic is created, written, read and deleted; and the same on the server of the pytest plugin, which never
+  waits for the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import itertools
 import os
 import re
 import shutil
-import socket
 import statistics
 import struct
 import subprocess
@@ -38,9 +38,11 @@ from typing import Any
 from bench import kept
 from bench.kept import BYTES, KAFKA, KAFKALOG, LOWER, RECORDS_PER_S, SECONDS, Results
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
-from kafkalog.engine.format.requests import ApiKeys, api
+from kafkalog.engine.format.requests import ApiKeys
 from tests.broker import kraft
-from tests.clients.servers import java_clients
+from tests.broker.servers import Served
+from tests.clients.java_programs import java_clients
+from tests.wire.client import Client, decoded, frame
 
 GROUP = "server"
 TURNS = 3
@@ -62,30 +64,13 @@ DEFAULTS = {
 # --- the servers -----------------------------------------------------------------------------------------
 
 
-class Ours:
-    """`kafkalog serve` in a process of its own."""
+class Ours(Served):
+    """`kafkalog serve` with its defaults."""
 
     name = KAFKALOG
 
     def __init__(self, place: Path) -> None:
-        self.place = place
-        self.port = kraft.free_ports(1)[0]
-        self.bootstrap = f"127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def launch(self) -> None:
-        command = [sys.executable, "-m", "kafkalog", "serve", str(self.place / "store"), "--listen", self.bootstrap]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def stop(self) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(WAIT_S)
+        super().__init__(place, kraft.NO_SETTINGS)
 
 
 class Theirs(kraft.Broker):
@@ -100,53 +85,40 @@ class Theirs(kraft.Broker):
         return [self._kafka.java, *HEAP, *kraft.LOG_FLAGS, "-cp", self._kafka.classpath, main, *args]
 
 
+class Trial:
+    """The server of the pytest plugin, which never waits for the disk, in a process of its own."""
+
+    name = KAFKALOG
+    CODE = """
+import sys
+from kafkalog.server.trial import TrialServer
+
+with TrialServer(sys.argv[1]) as kafka:
+    print(kafka.bootstrap_servers, flush=True)
+    sys.stdin.read()
+"""
+
+    def __init__(self) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="kafkalog-bench-")
+        command = [sys.executable, "-c", self.CODE, str(Path(self._place.name) / "store")]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.bootstrap = self._process.stdout.readline().strip()
+
+    def stop(self) -> None:
+        self._process.communicate()
+        self._place.cleanup()
+
+
 Server = Ours | Theirs
-
-
-class Wire:
-    """Bare requests on one connection."""
-
-    def __init__(self, server: Server) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", server.port), WAIT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._numbers = itertools.count(1)
-
-    def ask(self, key: int, version: int, **body: Any) -> Any:
-        self._socket.sendall(framed(key, version, next(self._numbers), body))
-        (size,) = struct.unpack(">i", self._take(4))
-        return answered(key, version, self._take(size))
-
-    def _take(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            part = self._socket.recv(size - len(found))
-            if not part:
-                raise ConnectionError("the server closed the connection")
-            found += part
-        return bytes(found)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def framed(key: int, version: int, number: int, body: dict[str, Any]) -> bytes:
-    flexible = version >= api(key).flexible_from
-    head = struct.pack(">hhih", key, version, number, 5) + b"bench" + (b"\0" if flexible else b"")
-    data = head + api(key).request.encode(body, version)
-    return struct.pack(">i", len(data)) + data
-
-
-def answered(key: int, version: int, data: bytes) -> Any:
-    flexible = version >= api(key).flexible_from and key != ApiKeys.API_VERSIONS
-    return api(key).response.decode(data, version, at=5 if flexible else 4)[0]
 
 
 def serves(server: Server, until_s: float = WAIT_S) -> float:
     """The seconds until the server answers a request."""
     began = time.perf_counter()
     while time.perf_counter() - began < until_s:
-        with contextlib.suppress(OSError, ConnectionError):
-            wire = Wire(server)
+        with contextlib.suppress(OSError):
+            wire = Client(server.bootstrap)
             wire.ask(ApiKeys.METADATA, 9, topics=None)
             wire.close()
             return time.perf_counter() - began
@@ -165,8 +137,8 @@ def cpu_of(server: Server) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def make_topics(server: Server, names: list[str], partitions: int = 1) -> None:
-    wire = Wire(server)
+def make_topics(server: Server | Trial, names: list[str], partitions: int = 1) -> None:
+    wire = Client(server.bootstrap)
     topics = [{"name": each, "numPartitions": partitions, "replicationFactor": 1} for each in names]
     for each in wire.ask(ApiKeys.CREATE_TOPICS, 7, topics=topics, timeoutMs=30_000)["topics"]:
         assert each["errorCode"] == 0, each
@@ -282,7 +254,8 @@ def latency(server: Server, turn: int, count: int) -> Figures:
             sent += 1
         producer.poll(0)
         for message in consumer.consume(100, 0.0005):
-            took.append(time.perf_counter() - struct.unpack("d", message.value())[0])
+            (began_at,) = struct.unpack("d", message.value() or b"")
+            took.append(time.perf_counter() - began_at)
         assert now - began < count / RATE + WAIT_S, f"{len(took)} of {count}"
     consumer.close()
     took.sort()
@@ -293,7 +266,19 @@ def latency(server: Server, turn: int, count: int) -> Figures:
 
 
 def topic_in_a_test(server: Server, turn: int, count: int) -> Figures:
-    wire = Wire(server)
+    took = seconds_of_a_topic(server, turn, count)
+    figures = {"a topic made, written, read and deleted": took}
+    if server.name == KAFKALOG:
+        trial = Trial()
+        make_topics(trial, [f"other-{number}" for number in range(TOPICS)])
+        took = seconds_of_a_topic(trial, turn, count)
+        trial.stop()
+    return figures | {"a topic in a test of pytest": took}
+
+
+def seconds_of_a_topic(server: Server | Trial, turn: int, count: int) -> float:
+    """The median time in which a topic is created, written, read and deleted."""
+    wire = Client(server.bootstrap)
     builder = MemoryRecordsBuilder()
     builder.append(0, b"k", b"v")
     batch = builder.build()
@@ -326,7 +311,7 @@ def topic_in_a_test(server: Server, turn: int, count: int) -> Figures:
         wire.ask(ApiKeys.DELETE_TOPICS, 6, topics=[{"name": name}], timeoutMs=5000)
         took.append(time.perf_counter() - began)
     wire.close()
-    return {"a topic made, written, read and deleted": statistics.median(took)}
+    return statistics.median(took)
 
 
 # --- idle consumers --------------------------------------------------------------------------------------
@@ -340,9 +325,9 @@ async def _member(server: Server, number: int, topic_id: str, over: asyncio.Even
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
 
         async def ask(key: int, version: int, **body: Any) -> Any:
-            writer.write(framed(key, version, next(numbers), body))
+            writer.write(frame(key, version, body, correlation_id=next(numbers)))
             (size,) = struct.unpack(">i", await reader.readexactly(4))
-            return answered(key, version, await reader.readexactly(size))
+            return decoded(key, version, await reader.readexactly(size))[1]
 
         return ask
 
@@ -393,7 +378,7 @@ async def _idle(server: Server, topic_id: str, members: int, seconds: float) -> 
 
 
 def idle(server: Server, turn: int, members: int) -> Figures:
-    wire = Wire(server)
+    wire = Client(server.bootstrap)
     if turn == 0:
         make_topics(server, ["idle"])
     described = wire.ask(ApiKeys.METADATA, 12, topics=[{"name": "idle", "topicId": "A" * 22}])
