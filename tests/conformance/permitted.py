@@ -139,6 +139,25 @@ def _entries_that_were_cut_off(difference: Difference, outcome: Outcome) -> bool
     return bool(state) and state["segments"][-1][1] > 0 and state["leo"] == state["segments"][-1][0]
 
 
+def _entry_into_a_batch(difference: Difference, outcome: Outcome) -> bool:
+    """A script changed a segment's index, or moved its batches, and the end of that segment is read."""
+    changed = {str(line.get("file"))[-6:] for line in outcome.lines if line["op"].startswith("fs_")}
+    if difference.place.endswith("(segments), field error"):
+        return (
+            ".index" in changed
+            and "expected said: CorruptRecordException: Found record size" in difference.detail
+            and "actual   (missing)" in difference.detail
+        )
+    # Kafka finds no batch behind the entry, and takes the segment for empty.
+    ends = re.search(r"expected (\d+)\n\s+actual   (\d+)", difference.detail)
+    return (
+        re.search(r"\(segments\), field result\[\d+\]\.next_offset$", difference.place) is not None
+        and any(each.endswith((".index", ".log")) for each in changed)
+        and ends is not None
+        and int(ends[1]) < int(ends[2])
+    )
+
+
 def _closed_by_its_handle(number: int, outcome: Outcome) -> bool:
     """Closed without a manager, which would have trimmed its indexes."""
     before = [line for line in outcome.lines[: number - 1] if line.get("log", "main") == "main"]
@@ -333,6 +352,11 @@ NAMED = {
         "Where the cleaner checkpoints of two directories have a line of one partition, Kafka's cleaner cannot put "
         "them into one map, and its thread dies; kafkalog takes the line of the directory with the log.",
         _two_checkpoints,
+    ),
+    "entry into a batch": Named(
+        "An index entry that points into a batch: Kafka reads on from there and takes the bytes for a header; or "
+        "finds none; kafkalog sees that no batch begins there, and searches from the segment's start.",
+        _entry_into_a_batch,
     ),
     "unfinished index": Named(
         "Where both refuse to open because a rebuilt index does not fit segment.index.bytes, kafkalog leaves what it "

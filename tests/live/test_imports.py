@@ -96,8 +96,9 @@ def test_what_needs_pyarrow_says_so(log_dir: Path) -> None:
         f"sys.exit(invoke(['cat', {str(log_dir)!r}, 't-0', *sys.argv[1:]]))"
     )
     line = [sys.executable, "-c", code]
-    assert subprocess.run([*line, "--last", "2"], capture_output=True).returncode == 0
-    done = subprocess.run([*line, "--key", "k"], capture_output=True, text=True)
+    for words in (["--last", "2"], ["--key", "k"]):
+        assert subprocess.run([*line, *words], capture_output=True).returncode == 0
+    done = subprocess.run([*line, "--grep", "k"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert "pip install 'kafkalog[arrow]'" in done.stderr
     assert done.stderr.count("\n") == 1
