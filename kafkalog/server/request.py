@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 Values = dict[str, Any]
@@ -166,11 +166,22 @@ class Request:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who sent it."""
+        """The client that sent it."""
         return self.connection.principal
 
     def __repr__(self) -> str:
         return f"<request {self.api_key} v{self.api_version} of {self.client_id!r}, {self.correlation_id}>"
+
+
+def merged(topics: Iterable[Values], key: Callable[[Values], str], field: str) -> list[Values]:
+    """Returns the topics of a request or an answer, each once.  A topic that is listed again adds what `field` has."""
+    found: dict[str, list[Values]] = {}
+    for topic in topics:
+        found.setdefault(key(topic), []).append(topic)
+    return [
+        same[0] if len(same) == 1 else same[0] | {field: [each for topic in same for each in topic[field]]}
+        for same in found.values()
+    ]
 
 
 LARGE: Callable[[Request], bool] = operator.attrgetter("is_large")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
@@ -42,7 +43,7 @@ from kafkalog.errors import (
 from kafkalog.server.data_plane import data_of
 from kafkalog.server.dispatcher import CloseConnection
 from kafkalog.server.error_answers import error_response
-from kafkalog.server.request import Pending, Request, Values
+from kafkalog.server.request import Pending, Request, Values, merged
 from kafkalog.server.verification import confirm
 
 if TYPE_CHECKING:
@@ -142,17 +143,6 @@ def validate_records(version: int, records: Any) -> None:
         )
 
 
-def _merged(rows: list[Values], key: str) -> list[Values]:
-    """Returns the topics of a request, each once.  A topic that is listed again adds its partitions."""
-    found: dict[str, Values] = {}
-    for asked in rows:
-        known = found.get(asked[key])
-        if known is not None:
-            asked = known | {"partitionData": [*known["partitionData"], *asked["partitionData"]]}
-        found[asked[key]] = asked
-    return list(found.values())
-
-
 # --- one request ----------------------------------------------------------------------------------------
 
 
@@ -192,7 +182,9 @@ class _Produce:
         hosted = self.data.hosted
         has_ids = self.version >= VERSION_WITH_IDS
         rows = request.body["topicData"]
-        for asked in rows if len(rows) == 1 else _merged(rows, "topicId" if has_ids else "name"):
+        if len(rows) > 1:
+            rows = merged(rows, itemgetter("topicId" if has_ids else "name"), "partitionData")
+        for asked in rows:
             if not asked["partitionData"]:
                 continue  # it is not answered
             topic = hosted.with_id(asked["topicId"]) if has_ids else hosted.named(asked["name"])

@@ -34,7 +34,7 @@ from kafkalog.errors import (
 )
 from kafkalog.server.data_plane import data_of
 from kafkalog.server.error_answers import error_response
-from kafkalog.server.request import LARGE, Request, Values
+from kafkalog.server.request import LARGE, Request, Values, merged
 from kafkalog.server.verification import confirm
 
 if TYPE_CHECKING:
@@ -309,11 +309,11 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Values | None:
             refused.append({"name": name, "topicId": topic_id, "partitions": told})
         if kept:
             wanted.append({"name": name, "topicId": topic_id, "partitions": kept})
-    refused = _merged(refused)
+    refused = merged(refused, _name_or_id, "partitions")
     if not wanted:
         return {"throttleTimeMs": 0, "topics": refused}
     found = _commit_offsets(broker, request, {**body, "topics": wanted})
-    topics = _merged([*refused, *found["topics"]]) if refused else found["topics"]
+    topics = merged([*refused, *found["topics"]], _name_or_id, "partitions") if refused else found["topics"]
     if version < 2:
         _without_loading(topics)
     return {"throttleTimeMs": 0, "topics": topics}
@@ -363,14 +363,8 @@ def _all_failed(body: Values, error: Errors) -> Values:
     }
 
 
-def _merged(topics: list[Values]) -> list[Values]:
-    """Returns the topics, each once."""
-    found: dict[str, Values] = {}
-    for topic in topics:
-        same = found.setdefault(topic["name"] or topic["topicId"], topic)
-        if same is not topic:
-            same["partitions"] = [*same["partitions"], *topic["partitions"]]
-    return list(found.values())
+def _name_or_id(topic: Values) -> str:
+    return str(topic["name"] or topic["topicId"])
 
 
 def _without_loading(topics: list[Values]) -> None:
