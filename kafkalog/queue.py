@@ -19,6 +19,8 @@ partitions.  Its next `take` joins again.
 Guarantees.  A record is delivered at least once; after `ack` returned it is not delivered again.  After a crash records
 that were not acknowledged come again.  Deliveries of one partition begin in the order of offsets; several workers, and
 records that come again, change that order.
+
+The file is long because each public call has its example.
 """
 
 from __future__ import annotations

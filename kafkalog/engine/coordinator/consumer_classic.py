@@ -1,8 +1,8 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup for them.
 
-Such a member does not wait for others. Its generation is its member epoch. A heartbeat tells it to join again when the
-group has a newer target, when it must give up partitions, and when partitions that it waits for have become free. So it
-goes through the same states as other members, one join for each step.
+These members do not wait for others. The generation of a member is its member epoch. A heartbeat tells it to join again
+when the group has a newer target, when it must give up partitions, and when partitions that it waits for have become
+free. So it goes through the same states as other members, one join for each step.
 
 Source: GroupMetadataManager.classicGroupJoinToConsumerGroup and the methods beside it (4.4.0).
 """

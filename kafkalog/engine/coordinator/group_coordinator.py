@@ -7,7 +7,7 @@ Requests and answers are values by Kafka's field names; a request has every fiel
 SyncGroup wait for other members: they return futures, which are completed when no lock is held. Errors are codes in the
 answers, as in Kafka. Only methods that say so raise.
 
-Who may do what is decided before, at the server's door. Thread-safe. Source: GroupCoordinatorService (4.4.0).
+The server checks a client's rights before it calls. Thread-safe. Source: GroupCoordinatorService (4.4.0).
 """
 
 from __future__ import annotations

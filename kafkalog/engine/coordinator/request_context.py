@@ -1,4 +1,4 @@
-"""Who sent a request to a coordinator, and in which version."""
+"""The client that sent a request to a coordinator, and the version of the request."""
 
 from __future__ import annotations
 

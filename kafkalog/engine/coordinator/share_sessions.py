@@ -32,7 +32,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class ShareGroupListener(Protocol):
-    """Who is told that members and groups are gone."""
+    """Listens for members and groups that are gone."""
 
     def on_member_leave(self, group: str, member: str) -> None: ...
 

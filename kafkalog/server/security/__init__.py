@@ -1,1 +1,1 @@
-"""Who a client is, what it may do and how much: SASL, TLS, ACLs and quotas of a server."""
+"""The identity of a client, its rights and its quotas: SASL, TLS, ACLs and quotas of a server."""

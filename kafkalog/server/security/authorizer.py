@@ -1,4 +1,4 @@
-"""Who may do what: Kafka's StandardAuthorizer over a set of ACLs.
+"""The rights of clients: Kafka's StandardAuthorizer over a set of ACLs.
 
     authorizer = StandardAuthorizer(super_users=["User:admin"])
     authorizer.replace(acls)
