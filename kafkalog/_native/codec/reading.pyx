@@ -10,6 +10,8 @@ goes back to the caller, which has the slower path and the error texts, if its r
 uncompressed batch of magic 2 with few records. All records of a batch are checked before the first one is returned.
 
 A Record may be shared between threads; a walk belongs to one thread (RuntimeError for a second one).
+
+The file is long because the walk sets the private fields of a Record and reuses its objects: they stay together.
 """
 
 from collections.abc import Sequence
