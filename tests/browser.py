@@ -19,3 +19,12 @@ def browser() -> Iterator[Any]:
         found = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         yield found
         found.close()
+
+
+def until(page: Any, expression: str, arg: Any = None) -> None:
+    """Waits for an expression.  Playwright's own waiting uses `eval`, which the page's policy refuses."""
+    for _ in range(300):
+        if page.evaluate(expression, arg):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(expression)

@@ -20,7 +20,7 @@ import pytest
 from kafkalog.report.survey import survey
 from kafkalog.report.tables import Survey
 from tests.broker import clients, kraft
-from tests.browser import browser
+from tests.browser import browser, until
 from tests.report.test_report_browser import Open, go, opened, places
 from tests.unit.cli_kit import Run, run
 
@@ -69,7 +69,7 @@ def copied(page: Any, title: str) -> list[dict[str, str]]:
         }"""
     )
     page.get_by_role("button", name=f"Copy {title} as CSV").first.click()
-    page.wait_for_function("window.written !== undefined")
+    until(page, "window.written !== undefined")
     return list(csv.DictReader(io.StringIO(page.evaluate("window.written"))))
 
 

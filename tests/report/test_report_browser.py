@@ -23,7 +23,7 @@ from kafkalog.report.page import html_page
 from kafkalog.report.pictures import PICTURES
 from kafkalog.report.tables import Survey
 from kafkalog.toolbox.words import counted, span
-from tests.browser import browser
+from tests.browser import browser, until
 from tests.report import kit
 from tests.unit.cli_kit import Run, run
 from tests.unit.cursor_kit import commit, store_home
@@ -91,7 +91,7 @@ def opened(browser: Any, places: Callable[[Callable[[], Survey]], Path]) -> Iter
 
 def go(page: Any, at: str) -> None:
     page.evaluate("at => { location.hash = at; }", at)
-    page.wait_for_function("at => shownPage.address === at", arg=at)
+    until(page, "at => shownPage.address === at", at)
 
 
 def draw(page: Any) -> None:
@@ -216,9 +216,10 @@ def test_a_hostile_directory_runs_nothing(opened: Open) -> None:
     for number in range(len(kit.HOSTILE)):  # a number, because half of a surrogate pair cannot be sent to the page
         for what, more in (("topic", ""), ("partition", ", 0")):
             page.evaluate(f"number => go('{what}', hostile(number){more})", number)
-            page.wait_for_function(
+            until(
+                page,
                 f"number => document.querySelector('h1')?.textContent.endsWith(hostile(number) + '{more and '-0'}')",
-                arg=number,
+                number,
             )
             draw(page)
     assert page.evaluate("document.querySelectorAll('img, iframe, object, embed, [onerror], [onload]').length") == 0
@@ -284,7 +285,7 @@ def test_csv_has_raw_values(opened: Open) -> None:
     page = opened(at="#groups/billing")
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.written = text; }")
     page.get_by_role("button", name="Copy Groups as CSV").click()
-    page.wait_for_function("window.written !== undefined")
+    until(page, "window.written !== undefined")
     rows = list(csv.DictReader(io.StringIO(page.evaluate("window.written"))))
     known = [row for row in kit.survey().tables["groups"].rows() if row["group"] == "billing"]
     assert sorted(int(row["lag"]) for row in rows) == sorted(row["lag"] for row in known)

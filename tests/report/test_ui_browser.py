@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from tests.browser import browser
+from tests.browser import browser, until
 from tests.report import kit
 
 __all__ = ["browser"]
@@ -120,15 +120,6 @@ def is_problem(said: Any) -> bool:
     return said.type == "error" and not re.match(
         "Failed to load resource: (the server responded with a status|net::ERR_CONNECTION)", said.text
     )
-
-
-def until(page: Any, expression: str) -> None:
-    """Waits for an expression.  Playwright's own waiting uses `eval`, which the page's policy refuses."""
-    for _ in range(300):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError(expression)
 
 
 def settled(page: Any) -> None:
